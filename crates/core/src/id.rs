@@ -1,0 +1,112 @@
+//! Identifiers. Each kind of thing has its own type, so that a user's id cannot be passed for an order's.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use crate::time::Timestamp;
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub Uuid);
+
+        impl $name {
+            pub fn as_bytes(&self) -> &[u8; 16] {
+                self.0.as_bytes()
+            }
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), self.0)
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl From<Uuid> for $name {
+            fn from(id: Uuid) -> Self {
+                Self(id)
+            }
+        }
+    )+};
+}
+
+ids! {
+    ProductId,
+    UserId,
+    SessionId,
+    /// Follows from the user and the idempotency key ([`OrderId::of`]), so a retry always means the same order.
+    OrderId,
+    /// One run of a checkout or of a cancellation. Several may race; the checkout record names the one that counts.
+    AttemptId,
+    /// One change of a cart.
+    ChangeId,
+}
+
+impl OrderId {
+    pub fn of(user: UserId, idempotency_key: &str) -> Self {
+        Self(derived("order", &[user.as_bytes(), idempotency_key.as_bytes()]))
+    }
+}
+
+impl ChangeId {
+    /// The change that an idempotency key of this owner stands for.
+    pub fn of(owner: &[u8; 16], idempotency_key: &str) -> Self {
+        Self(derived("cart-change", &[owner, idempotency_key.as_bytes()]))
+    }
+
+    /// The change that takes the ordered lines out of the cart.
+    pub fn of_order(order: OrderId) -> Self {
+        Self(derived("cart-ordered", &[order.as_bytes()]))
+    }
+}
+
+/// A fresh, time-ordered id (UUID version 7).
+pub fn fresh(now: Timestamp) -> Uuid {
+    let ms = now.as_millis().max(0).cast_unsigned();
+    let random: [u8; 10] = crate::secret::random_bytes();
+    uuid::Builder::from_unix_timestamp_millis(ms, &random).into_uuid()
+}
+
+/// A repeatable id (UUID version 8) made of everything in `parts`; `purpose` keeps different uses apart.
+pub fn derived(purpose: &str, parts: &[&[u8]]) -> Uuid {
+    let mut hash = Sha256::new();
+    hash.update(purpose.as_bytes());
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    let digest = hash.finalize();
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    uuid::Builder::from_custom_bytes(bytes).into_uuid()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_id_follows_from_user_and_key_alone() {
+        let (anna, boris) = (UserId(Uuid::from_u128(1)), UserId(Uuid::from_u128(2)));
+        assert_eq!(OrderId::of(anna, "k"), OrderId::of(anna, "k"));
+        assert_ne!(OrderId::of(anna, "k"), OrderId::of(boris, "k"));
+        assert_ne!(OrderId::of(anna, "k"), OrderId::of(anna, "k2"));
+    }
+
+    #[test]
+    fn fresh_ids_are_ordered_by_time() {
+        let earlier = fresh(Timestamp::from_millis(1_000));
+        let later = fresh(Timestamp::from_millis(1_001));
+        assert!(earlier < later);
+        assert_eq!(later.get_version_num(), 7);
+    }
+}

@@ -1,0 +1,207 @@
+//! Time as a value. Rules take a [`Timestamp`]; only the edges ask a [`Clock`].
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use jiff::tz::TimeZone;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use thiserror::Error;
+
+/// A point in time, to the millisecond.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(i64);
+
+/// A version of a stored entity: a hybrid clock in microseconds that only moves forward ([`Version::next`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(pub u64);
+
+/// A day in UTC, counted from 1970-01-01.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Day(i32);
+
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum TimeError {
+    #[error("expected a time like 2025-11-28T09:00:00Z, got {0:?}")]
+    BadTimestamp(String),
+    #[error("expected a day like 2025-11-28, got {0:?}")]
+    BadDay(String),
+}
+
+const MS_PER_DAY: i64 = 86_400_000;
+
+/// 0000-01-01 to 9999-12-31: what RFC 3339 can write.
+const MILLIS_MIN: i64 = -62_167_219_200_000;
+const MILLIS_MAX: i64 = 253_402_214_400_000;
+
+impl Timestamp {
+    pub const fn from_millis(ms: i64) -> Self {
+        Self(if ms < MILLIS_MIN {
+            MILLIS_MIN
+        } else if ms > MILLIS_MAX {
+            MILLIS_MAX
+        } else {
+            ms
+        })
+    }
+
+    pub const fn as_millis(self) -> i64 {
+        self.0
+    }
+
+    pub fn plus_ms(self, ms: i64) -> Self {
+        Self::from_millis(self.0.saturating_add(ms))
+    }
+
+    pub fn plus_s(self, s: i64) -> Self {
+        self.plus_ms(s.saturating_mul(1000))
+    }
+
+    /// Milliseconds from `earlier` to here; negative when it lies ahead.
+    pub fn since(self, earlier: Timestamp) -> i64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    pub fn day(self) -> Day {
+        Day(i32::try_from(self.0.div_euclid(MS_PER_DAY)).unwrap_or(i32::MAX))
+    }
+
+    pub fn parse(text: &str) -> Result<Self, TimeError> {
+        let parsed: jiff::Timestamp =
+            text.parse().map_err(|_| TimeError::BadTimestamp(text.chars().take(40).collect()))?;
+        Ok(Self::from_millis(parsed.as_millisecond()))
+    }
+}
+
+impl std::fmt::Display for Timestamp {
+    /// RFC 3339 in UTC with milliseconds.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Ok(time) = jiff::Timestamp::from_millisecond(self.0) else { return Err(std::fmt::Error) };
+        write!(f, "{time:.3}")
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::parse(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
+
+impl Version {
+    /// The version of the next write: the clock in microseconds, but always past the one before.
+    pub fn next(self, now: Timestamp) -> Version {
+        let now_us = now.as_millis().max(0).cast_unsigned().saturating_mul(1000);
+        Version(now_us.max(self.0 + 1))
+    }
+}
+
+impl Day {
+    pub fn from_number(days_since_epoch: i32) -> Self {
+        Self(days_since_epoch)
+    }
+
+    pub fn number(self) -> i32 {
+        self.0
+    }
+
+    pub fn start(self) -> Timestamp {
+        Timestamp::from_millis(i64::from(self.0) * MS_PER_DAY)
+    }
+
+    pub fn parse(text: &str) -> Result<Self, TimeError> {
+        let bad = || TimeError::BadDay(text.chars().take(40).collect());
+        let shape = text.len() == 10
+            && text
+                .bytes()
+                .enumerate()
+                .all(|(at, b)| if at == 4 || at == 7 { b == b'-' } else { b.is_ascii_digit() });
+        if !shape {
+            return Err(bad());
+        }
+        let date: jiff::civil::Date = text.parse().map_err(|_| bad())?;
+        let start = date.to_zoned(TimeZone::UTC).map_err(|_| bad())?;
+        Ok(Timestamp::from_millis(start.timestamp().as_millisecond()).day())
+    }
+}
+
+impl std::fmt::Display for Day {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.start().to_string().get(..10).unwrap_or_default())
+    }
+}
+
+/// Where the edges get the time from.
+pub trait Clock: Send + Sync {
+    fn now(&self) -> Timestamp;
+}
+
+/// The machine's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the machine's clock")]
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(jiff::Timestamp::now().as_millisecond())
+    }
+}
+
+/// A clock that stands still until it is moved, for tests.
+#[derive(Debug)]
+pub struct ManualClock(AtomicI64);
+
+impl ManualClock {
+    pub fn at(start: Timestamp) -> Self {
+        Self(AtomicI64::new(start.as_millis()))
+    }
+
+    pub fn advance_ms(&self, ms: i64) {
+        self.0.fetch_add(ms, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.0.load(Ordering::SeqCst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn times_are_written_with_milliseconds_in_utc() {
+        let time = Timestamp::parse("2025-11-28T12:00:00.5+03:00").unwrap();
+        assert_eq!(time.to_string(), "2025-11-28T09:00:00.500Z");
+        assert_eq!(time.day().to_string(), "2025-11-28");
+        assert_eq!(Timestamp::from_millis(0).to_string(), "1970-01-01T00:00:00.000Z");
+    }
+
+    #[test]
+    fn a_day_is_a_real_one() {
+        assert_eq!(Day::parse("2024-02-29").unwrap().to_string(), "2024-02-29");
+        for bad in ["2025-02-29", "2025-1-1", "28.11.2025", "", "2025-11-28T00:00:00Z", "+002025-11-28"] {
+            assert!(Day::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_time_survives_the_wire(ms in MILLIS_MIN..=MILLIS_MAX) {
+            let time = Timestamp::from_millis(ms);
+            prop_assert_eq!(Timestamp::parse(&time.to_string()), Ok(time));
+        }
+
+        #[test]
+        fn versions_only_move_forward(previous in 0..u64::MAX / 2, now in any::<i64>()) {
+            prop_assert!(Version(previous).next(Timestamp::from_millis(now)) > Version(previous));
+        }
+    }
+}
