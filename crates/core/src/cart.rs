@@ -235,7 +235,8 @@ pub fn pack(id: ChangeId, owner: Owner, changes: &[CartChange], now: Timestamp) 
             continue;
         }
         let memory_ms = if part.keyed { KEY_MEMORY_MS } else { PART_IDENTITY_MS };
-        if now.since(part.at) < memory_ms {
+        // A guest's cart may be merged into a user's any time, twice if need be, so its parts stay who they are.
+        if matches!(owner, Owner::Guest(_)) || now.since(part.at) < memory_ms {
             parts.push(*part);
         } else if standing.quantity(part.product) > 0 {
             let (at, quantity) = nameless.entry(part.product).or_insert((part.at, 0));
@@ -263,6 +264,23 @@ pub fn is_known(changes: &[CartChange], id: ChangeId) -> bool {
                 _ => false,
             }
     })
+}
+
+/// A guest's changes as they go into the user's cart: under their own ids, and remembered from the time of the merge
+/// on, so that looking at the guest's cart once more adds nothing twice.
+pub fn for_merge(changes: &[CartChange], merged_at: Timestamp) -> Vec<CartChange> {
+    let mut changes = changes.to_vec();
+    for change in &mut changes {
+        change.keyed = true;
+        change.at = merged_at;
+        if let Effect::Packed(packed) = &mut change.effect {
+            for part in &mut packed.parts {
+                part.keyed = true;
+                part.at = merged_at;
+            }
+        }
+    }
+    changes
 }
 
 fn live_parts(changes: &[CartChange]) -> Vec<Part> {

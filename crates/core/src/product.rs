@@ -88,6 +88,8 @@ pub enum Decision {
     Won(AttemptId),
     /// No run counts.
     Lost,
+    /// This run does not count; nothing is known of the others.
+    Failed(AttemptId),
 }
 
 /// How the holds of one order are to be settled.
@@ -263,15 +265,13 @@ impl Product {
                 HoldKind::Sale => verdict.sale,
                 HoldKind::Return => verdict.cancellation,
             };
-            if decision == Decision::Undecided {
-                continue;
-            }
             let stock = &mut self.stock;
             self.holds.retain(|hold| {
                 if hold.order != order || hold.kind != kind {
                     return true;
                 }
-                stock.entry(hold.zone).or_default().settle(hold, decision == Decision::Won(hold.attempt));
+                let Some(won) = decision.of(hold.attempt) else { return true };
+                stock.entry(hold.zone).or_default().settle(hold, won);
                 false
             });
         }
@@ -314,6 +314,18 @@ impl Product {
     fn touch(&mut self, now: Timestamp) {
         self.updated_at = self.updated_at.max(now);
         self.version = self.version.next(now);
+    }
+}
+
+impl Decision {
+    /// Whether a run counts; `None` while that is open.
+    pub fn of(self, attempt: AttemptId) -> Option<bool> {
+        match self {
+            Decision::Undecided => None,
+            Decision::Won(winner) => Some(winner == attempt),
+            Decision::Lost => Some(false),
+            Decision::Failed(loser) => (loser == attempt).then_some(false),
+        }
     }
 }
 

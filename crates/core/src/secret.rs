@@ -44,6 +44,10 @@ impl AccessToken {
         SecretHash::of(&self.secret)
     }
 
+    pub fn belongs_to(&self, hash: &SecretHash) -> bool {
+        hash.matches(&self.secret)
+    }
+
     pub fn encode(&self) -> String {
         let mut bytes = [0; 16 + SECRET_BYTES];
         bytes[..16].copy_from_slice(self.session.as_bytes());

@@ -1,1 +1,89 @@
+//! What a shop does, in terms of the ports: accounts and sessions, the catalogue, carts, checkout, orders, and the
+//! reconciler that finishes what a crash left open. Knows no store and no web server.
 
+mod accounts;
+mod carts;
+mod catalogue;
+mod checkout;
+pub mod faults;
+mod login_guard;
+mod orders;
+mod passwords;
+mod reconciler;
+mod sessions;
+mod settings;
+
+use std::sync::Arc;
+
+pub use accounts::{LoggedIn, LoginError, ProfileEdit, RefreshError, RegisterError};
+pub use carts::{AbandonedCart, CartContents, CartError, CartItem, CartStatus};
+pub use catalogue::{CatalogueError, NewProduct};
+pub use checkout::{OrderRequest, PlaceOrderError, Placed};
+pub use orders::{MoveOrderError, OrdersError};
+pub use reconciler::{Reconciled, run_reconciler};
+pub use sessions::{Caller, ClientInfo};
+pub use settings::ShopSettings;
+
+use mobimir_core::{
+    invariant::InvariantCounters,
+    ports::Stores,
+    time::{Clock, Timestamp},
+};
+
+/// A running shop. Cheap to clone; clones are the same shop.
+#[derive(Clone)]
+pub struct Shop {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    stores: Stores,
+    clock: Arc<dyn Clock>,
+    settings: ShopSettings,
+    invariants: InvariantCounters,
+    faults: faults::Faults,
+    sessions: sessions::SessionCache,
+    passwords: passwords::Passwords,
+    logins: login_guard::LoginGuard,
+    running_checkouts: checkout::RunningCheckouts,
+    reconciler_wakeup: tokio::sync::Notify,
+}
+
+impl Shop {
+    pub fn new(stores: Stores, clock: Arc<dyn Clock>, settings: ShopSettings) -> Self {
+        Self::with_faults(stores, clock, settings, faults::Faults::none())
+    }
+
+    /// A shop that meets the given faults on its way, for tests.
+    pub fn with_faults(stores: Stores, clock: Arc<dyn Clock>, settings: ShopSettings, faults: faults::Faults) -> Self {
+        let inner = Inner {
+            sessions: sessions::SessionCache::new(settings.session_cache_ms),
+            passwords: passwords::Passwords::new(settings.password_memory_kib),
+            logins: login_guard::LoginGuard::default(),
+            running_checkouts: checkout::RunningCheckouts::default(),
+            reconciler_wakeup: tokio::sync::Notify::new(),
+            invariants: InvariantCounters::default(),
+            stores,
+            clock,
+            settings,
+            faults,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.inner.clock.now()
+    }
+
+    pub fn settings(&self) -> &ShopSettings {
+        &self.inner.settings
+    }
+
+    pub fn stores(&self) -> &Stores {
+        &self.inner.stores
+    }
+
+    pub fn invariants(&self) -> &InvariantCounters {
+        &self.inner.invariants
+    }
+}

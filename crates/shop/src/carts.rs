@@ -1,0 +1,221 @@
+//! Carts, seen and changed.
+
+use mobimir_core::{
+    cart::{self, CartChange, CartPosition, CartView, Effect, Owner, StoredCart},
+    id::{self, ChangeId, ProductId},
+    invariant::Invariant,
+    money::Money,
+    page::Page,
+    ports::StoreError,
+    time::Timestamp,
+    zone::Zone,
+};
+use thiserror::Error;
+
+use crate::{Caller, Shop};
+
+/// A cart as its owner sees it, with what the products cost now.
+#[derive(Clone, Debug)]
+pub struct CartContents {
+    pub owner: Owner,
+    pub status: CartStatus,
+    pub geo_zone: Option<Zone>,
+    pub items: Vec<CartItem>,
+    pub amount: Money,
+    /// Neither is known of a cart that nobody has put anything into.
+    pub updated_at: Option<Timestamp>,
+    pub expires_at: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug)]
+pub struct CartItem {
+    pub product_id: ProductId,
+    pub name: String,
+    pub category: String,
+    pub price: Money,
+    pub quantity: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CartStatus {
+    Active,
+    Abandoned,
+}
+
+pub type AbandonedCart = CartContents;
+
+#[derive(Debug, Error)]
+pub enum CartError {
+    #[error("no product has the id {0}")]
+    UnknownProduct(ProductId),
+    #[error("zone {0} is not one of this shop's")]
+    UnknownZone(Zone),
+    #[error("{requested} were asked for and {available} are available")]
+    OutOfStock { product_id: ProductId, requested: u64, available: u64 },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// When a cart that never expires expires.
+const NEVER: Timestamp = Timestamp::from_millis(i64::MAX);
+
+impl Shop {
+    pub async fn cart(&self, caller: &Caller) -> Result<CartContents, StoreError> {
+        let owner = caller.cart_owner();
+        let stored = self.stores().carts.read(owner, self.now()).await?;
+        self.contents(owner, stored).await
+    }
+
+    /// Puts more of a product into the cart. Under an idempotency key it counts once.
+    pub async fn add_to_cart(
+        &self,
+        caller: &Caller,
+        product: ProductId,
+        quantity: u64,
+        zone: Option<Zone>,
+        idempotency_key: Option<&str>,
+    ) -> Result<CartContents, CartError> {
+        let owner = caller.cart_owner();
+        let now = self.now();
+        let id = match idempotency_key {
+            Some(key) => ChangeId::of(owner.uuid().as_bytes(), key),
+            None => ChangeId(id::fresh(now)),
+        };
+        if idempotency_key.is_some()
+            && let Some(stored) = self.stores().carts.read(owner, now).await?
+            && cart::is_known(&stored.changes, id)
+        {
+            return Ok(self.contents(owner, Some(stored)).await?);
+        }
+        self.check_stock(product, quantity, zone).await?;
+        let effect = Effect::Add { product, quantity, zone };
+        self.change_cart(caller, CartChange { id, at: now, origin: owner, keyed: idempotency_key.is_some(), effect }).await
+    }
+
+    pub async fn set_in_cart(
+        &self,
+        caller: &Caller,
+        product: ProductId,
+        quantity: u64,
+        zone: Option<Zone>,
+    ) -> Result<CartContents, CartError> {
+        self.check_stock(product, quantity, zone).await?;
+        let view = self.cart_view(caller.cart_owner()).await?;
+        let covers = view.line(product).map(|line| line.made_of.clone()).unwrap_or_default();
+        self.change_cart(caller, self.new_change(caller, Effect::Set { product, quantity, zone, covers })).await
+    }
+
+    pub async fn remove_from_cart(&self, caller: &Caller, product: ProductId) -> Result<CartContents, CartError> {
+        let view = self.cart_view(caller.cart_owner()).await?;
+        match view.line(product) {
+            Some(line) => {
+                let effect = Effect::Cover { covers: line.made_of.clone(), order: None };
+                self.change_cart(caller, self.new_change(caller, effect)).await
+            }
+            None => Ok(self.cart(caller).await?),
+        }
+    }
+
+    pub async fn clear_cart(&self, caller: &Caller) -> Result<CartContents, CartError> {
+        let view = self.cart_view(caller.cart_owner()).await?;
+        if view.lines.is_empty() {
+            return Ok(self.cart(caller).await?);
+        }
+        let effect = Effect::Cover { covers: view.made_of(), order: None };
+        self.change_cart(caller, self.new_change(caller, effect)).await
+    }
+
+    /// Carts with something in them that nobody has touched for the policy's time, longest first.
+    pub async fn abandoned_carts(
+        &self,
+        after: Option<CartPosition>,
+        limit: usize,
+    ) -> Result<Page<AbandonedCart, CartPosition>, StoreError> {
+        let now = self.now();
+        let untouched_since = now.plus_ms(-self.settings().abandoned_after_ms);
+        let page = self.stores().carts.untouched(untouched_since, after, limit, now).await?;
+        let mut items = Vec::with_capacity(page.items.len());
+        for (owner, stored) in page.items {
+            let contents = self.contents(owner, Some(stored)).await?;
+            if !contents.items.is_empty() {
+                items.push(contents);
+            }
+        }
+        Ok(Page { items, next: page.next })
+    }
+
+    pub(crate) async fn cart_view(&self, owner: Owner) -> Result<CartView, StoreError> {
+        let stored = self.stores().carts.read(owner, self.now()).await?;
+        Ok(stored.map(|stored| cart::fold(&stored.changes)).unwrap_or_default())
+    }
+
+    pub(crate) fn user_cart_expiry(&self, now: Timestamp) -> Timestamp {
+        self.settings().user_cart_ttl_ms.map_or(NEVER, |ttl| now.plus_ms(ttl))
+    }
+
+    /// CRT-3: no guest's cart lives longer than the guest's session.
+    fn cart_expiry(&self, caller: &Caller, now: Timestamp) -> Timestamp {
+        match caller.cart_owner() {
+            Owner::User(_) => self.user_cart_expiry(now),
+            Owner::Guest(_) => now.plus_ms(self.settings().guest_cart_ttl_ms).min(caller.session.expires_at),
+        }
+    }
+
+    fn new_change(&self, caller: &Caller, effect: Effect) -> CartChange {
+        let now = self.now();
+        CartChange { id: ChangeId(id::fresh(now)), at: now, origin: caller.cart_owner(), keyed: false, effect }
+    }
+
+    async fn change_cart(&self, caller: &Caller, change: CartChange) -> Result<CartContents, CartError> {
+        let (owner, now) = (caller.cart_owner(), self.now());
+        self.stores().carts.append(owner, vec![change], self.cart_expiry(caller, now), now).await?;
+        Ok(self.cart(caller).await?)
+    }
+
+    async fn check_stock(&self, product: ProductId, requested: u64, zone: Option<Zone>) -> Result<(), CartError> {
+        if let Some(zone) = zone.filter(|zone| !self.settings().knows_zone(*zone)) {
+            return Err(CartError::UnknownZone(zone));
+        }
+        let Some(found) = self.stores().products.get(product).await? else { return Err(CartError::UnknownProduct(product)) };
+        let available = found.best_available(zone);
+        if available < requested {
+            return Err(CartError::OutOfStock { product_id: product, requested, available });
+        }
+        Ok(())
+    }
+
+    async fn contents(&self, owner: Owner, stored: Option<StoredCart>) -> Result<CartContents, StoreError> {
+        let now = self.now();
+        if let Some(stored) = &stored {
+            self.inner.invariants.check(Invariant::Crt3, now.since(stored.expires_at) < 1_000);
+        }
+        let view = stored.as_ref().map(|stored| cart::fold(&stored.changes)).unwrap_or_default();
+        let ids: Vec<ProductId> = view.lines.iter().map(|line| line.product).collect();
+        let products = if ids.is_empty() { Default::default() } else { self.stores().products.get_many(&ids).await? };
+        let items: Vec<CartItem> = view
+            .lines
+            .iter()
+            .filter_map(|line| {
+                let product = products.get(&line.product)?;
+                Some(CartItem {
+                    product_id: line.product,
+                    name: product.name.clone(),
+                    category: product.category.clone(),
+                    price: product.price,
+                    quantity: line.quantity,
+                })
+            })
+            .collect();
+        let untouched_ms = stored.as_ref().map_or(0, |stored| now.since(stored.updated_at));
+        let abandoned = !items.is_empty() && untouched_ms >= self.settings().abandoned_after_ms;
+        Ok(CartContents {
+            owner,
+            status: if abandoned { CartStatus::Abandoned } else { CartStatus::Active },
+            geo_zone: view.geo_zone,
+            amount: items.iter().map(|item| item.price.times(item.quantity)).sum(),
+            items,
+            updated_at: stored.as_ref().map(|stored| stored.updated_at),
+            expires_at: stored.as_ref().map(|stored| stored.expires_at).filter(|at| *at < NEVER),
+        })
+    }
+}

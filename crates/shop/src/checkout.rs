@@ -1,0 +1,396 @@
+//! Placing an order. One record, in the store that holds the stock, decides; see `mobimir_core::checkout`.
+//!
+//! 1. The order's id follows from user and key. The checkout record is inserted if absent, before anything is taken.
+//! 2. Each line is held in its product, all under this run's attempt id.
+//! 3. With all lines held the record moves `open -> committed`, naming the run; if one is short, `open -> aborted`.
+//! 4. What was decided is carried out: the order is written, holds are settled, the cart is taken.
+//!
+//! Every step may be repeated and every crash between two steps is finished by the reconciler.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures_util::future::{join_all, try_join3};
+use mobimir_core::{
+    cart::{CartChange, Effect, Owner},
+    checkout::{AbortReason, CartTake, Checkout, CheckoutState, Fate, LINES_MAX, ShortLine},
+    id::{self, AttemptId, ChangeId, OrderId, ProductId, UserId},
+    order::{Order, OrderLine},
+    ports::StoreError,
+    product::{Decision, Hold, HoldKind, HoldOutcome, QUANTITY_MAX, Verdict},
+    time::{Timestamp, Version},
+    zone::Zone,
+};
+use thiserror::Error;
+
+use crate::{
+    Shop,
+    faults::{Step, Stopped},
+};
+
+/// What a user asks for. Without lines, the cart.
+#[derive(Clone, Debug)]
+pub struct OrderRequest {
+    pub geo_zone: Zone,
+    pub items: Option<Vec<(ProductId, u64)>>,
+    pub shipping_address: Option<String>,
+    pub payment_method: Option<String>,
+    /// Of all that was asked for; a second request under the same key must have the same.
+    pub hash: [u8; 32],
+}
+
+#[derive(Debug)]
+pub struct Placed {
+    pub order: Order,
+    /// The answer was given before, to the same key.
+    pub replayed: bool,
+}
+
+#[derive(Debug, Error)]
+pub enum PlaceOrderError {
+    #[error("there is nothing in the cart")]
+    EmptyCart,
+    #[error("no product has the id {0}")]
+    UnknownProduct(ProductId),
+    #[error("zone {0} is not one of this shop's")]
+    UnknownZone(Zone),
+    #[error("expected 1 to {LINES_MAX} lines, got {0}")]
+    TooManyLines(usize),
+    #[error("expected at most {QUANTITY_MAX} of one product, got {quantity} of {product_id}")]
+    TooMany { product_id: ProductId, quantity: u64 },
+    #[error("some lines are short of stock")]
+    OutOfStock { lines: Vec<ShortLine>, replayed: bool },
+    #[error("this order was not finished in time and nothing was taken; order again under a new key")]
+    Expired,
+    #[error("this key was used for another request")]
+    Mismatch,
+    #[error("the order is being placed")]
+    InProgress,
+    #[error("too many orders for one product are being placed")]
+    Busy,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+/// How long to wait before asking again for a product whose hold list is full.
+const FULL_WAIT_MS: u64 = 5;
+/// How often a lost race for the record is tried again before the caller is asked to come back.
+const RACES_MAX: usize = 16;
+
+impl Shop {
+    pub async fn place_order(&self, user: UserId, key: &str, request: OrderRequest) -> Result<Placed, PlaceOrderError> {
+        let order_id = OrderId::of(user, key);
+        let _running = self.inner.running_checkouts.enter(order_id).ok_or(PlaceOrderError::InProgress)?;
+        let give_up_at = self.now().plus_ms(self.settings().checkout_request_ms_max);
+
+        let found = self.stores().products.get_checkout(order_id).await?;
+        let (mut checkout, mut replayed) = match found {
+            Some(checkout) => (checkout, true),
+            None => {
+                let checkout = self.draft(order_id, user, &request).await?;
+                match self.stores().products.insert_checkout(checkout.clone()).await? {
+                    Some(earlier) => (earlier, true),
+                    None => (checkout, false),
+                }
+            }
+        };
+        if checkout.request_hash != request.hash {
+            return Err(PlaceOrderError::Mismatch);
+        }
+        self.inner.faults.reached(Step::CheckoutInserted)?;
+
+        for _ in 0..RACES_MAX {
+            match &checkout.state {
+                CheckoutState::Open => {
+                    if let Some(decided) = self.run_attempt(&checkout, give_up_at).await? {
+                        checkout = decided;
+                        // Whoever took the decision gives the first answer, also on a record found open.
+                        replayed = false;
+                    } else {
+                        checkout = self.reload(order_id).await?;
+                        replayed = true;
+                    }
+                }
+                CheckoutState::Committed { .. } => {
+                    self.carry_out(&checkout, give_up_at).await?;
+                    return Ok(Placed { order: checkout.order(), replayed });
+                }
+                CheckoutState::Aborted { reason } => {
+                    self.carry_out(&checkout, give_up_at).await?;
+                    return Err(match reason {
+                        AbortReason::OutOfStock { lines } => PlaceOrderError::OutOfStock { lines: lines.clone(), replayed },
+                        AbortReason::Expired => PlaceOrderError::Expired,
+                    });
+                }
+            }
+        }
+        Err(PlaceOrderError::InProgress)
+    }
+
+    /// The record as it is first written: lines and prices as they are now, whatever becomes of the cart.
+    async fn draft(&self, order_id: OrderId, user_id: UserId, request: &OrderRequest) -> Result<Checkout, PlaceOrderError> {
+        if !self.settings().knows_zone(request.geo_zone) {
+            return Err(PlaceOrderError::UnknownZone(request.geo_zone));
+        }
+        let (wanted, cart) = match &request.items {
+            Some(items) => (items.clone(), None),
+            None => {
+                let owner = Owner::User(user_id);
+                let view = self.cart_view(owner).await?;
+                if view.lines.is_empty() {
+                    return Err(PlaceOrderError::EmptyCart);
+                }
+                let lines = view.lines.iter().map(|line| (line.product, line.quantity)).collect();
+                (lines, Some(CartTake { owner, covers: view.made_of() }))
+            }
+        };
+        let wanted = counted_together(&wanted)?;
+        let ids: Vec<ProductId> = wanted.iter().map(|(product, _)| *product).collect();
+        let products = self.stores().products.get_many(&ids).await?;
+        let lines = wanted
+            .into_iter()
+            .map(|(product_id, quantity)| {
+                let product = products.get(&product_id).ok_or(PlaceOrderError::UnknownProduct(product_id))?;
+                Ok(OrderLine { product_id, name: product.name.clone(), category: product.category.clone(), price: product.price, quantity })
+            })
+            .collect::<Result<Vec<_>, PlaceOrderError>>()?;
+        let now = self.now();
+        let deadline = now.plus_ms(self.settings().checkout_deadline_ms);
+        let bucket = order_id.as_bytes()[15] as u16 % self.settings().order_buckets.max(1);
+        Ok(Checkout {
+            order_id,
+            user_id,
+            request_hash: request.hash,
+            geo_zone: request.geo_zone,
+            lines,
+            shipping_address: request.shipping_address.clone(),
+            payment_method: request.payment_method.clone(),
+            cart,
+            created_at: now,
+            deadline,
+            bucket,
+            state: CheckoutState::Open,
+            fate: Fate::InStore,
+            due_at: Some(deadline),
+            version: Version::default().next(now),
+        })
+    }
+
+    /// Holds every line and decides. `None` when somebody else decided meanwhile; this run's holds are back then.
+    async fn run_attempt(&self, checkout: &Checkout, give_up_at: Timestamp) -> Result<Option<Checkout>, PlaceOrderError> {
+        let attempt = AttemptId(id::fresh(self.now()));
+        let held = join_all(checkout.lines.iter().map(|line| self.hold_line(checkout, line, attempt, give_up_at))).await;
+        let mut short = Vec::new();
+        let mut busy = false;
+        for outcome in held {
+            match outcome? {
+                LineHeld::Held => {}
+                LineHeld::Short(line) => short.push(line),
+                LineHeld::Busy => busy = true,
+            }
+        }
+        self.inner.faults.reached(Step::AllLinesHeld)?;
+        if busy || (!short.is_empty() && self.another_run_holds(checkout, attempt, &short).await?) {
+            self.give_back(checkout, attempt).await?;
+            return Err(if busy { PlaceOrderError::Busy } else { PlaceOrderError::InProgress });
+        }
+
+        let now = self.now();
+        let decided = if short.is_empty() {
+            checkout.commit(attempt, now)
+        } else {
+            checkout.abort(AbortReason::OutOfStock { lines: short }, now)
+        };
+        let won = match decided {
+            Ok(decided) => self.stores().products.update_checkout(decided.clone(), checkout.version).await?.then_some(decided),
+            Err(_) => None,
+        };
+        match &won {
+            Some(decided) if decided.is_committed() => self.inner.faults.reached(Step::CheckoutCommitted)?,
+            Some(_) => self.inner.faults.reached(Step::CheckoutAborted)?,
+            None => self.give_back(checkout, attempt).await?,
+        }
+        Ok(won)
+    }
+
+    async fn hold_line(
+        &self,
+        checkout: &Checkout,
+        line: &OrderLine,
+        attempt: AttemptId,
+        give_up_at: Timestamp,
+    ) -> Result<LineHeld, PlaceOrderError> {
+        loop {
+            let now = self.now();
+            let hold = Hold {
+                order: checkout.order_id,
+                attempt,
+                kind: HoldKind::Sale,
+                zone: checkout.geo_zone,
+                quantity: line.quantity,
+                placed_at: now,
+            };
+            match self.stores().products.hold(line.product_id, hold, now).await? {
+                HoldOutcome::Held | HoldOutcome::AlreadyHeld => {
+                    self.inner.faults.reached(Step::LineHeld)?;
+                    return Ok(LineHeld::Held);
+                }
+                HoldOutcome::Short { available } => {
+                    return Ok(LineHeld::Short(ShortLine { product_id: line.product_id, requested: line.quantity, available }));
+                }
+                HoldOutcome::NoSuchProduct => {
+                    return Ok(LineHeld::Short(ShortLine { product_id: line.product_id, requested: line.quantity, available: 0 }));
+                }
+                HoldOutcome::Full if self.now() < give_up_at => tokio::time::sleep(Duration::from_millis(FULL_WAIT_MS)).await,
+                HoldOutcome::Full => return Ok(LineHeld::Busy),
+            }
+        }
+    }
+
+    /// Whether what is short is short because another run of this very order holds it: no reason to abort the order.
+    async fn another_run_holds(&self, checkout: &Checkout, attempt: AttemptId, short: &[ShortLine]) -> Result<bool, StoreError> {
+        let ids: Vec<ProductId> = short.iter().map(|line| line.product_id).collect();
+        let products = self.stores().products.get_many(&ids).await?;
+        Ok(products.values().any(|product| {
+            product.holds.iter().any(|hold| hold.order == checkout.order_id && hold.attempt != attempt && hold.kind == HoldKind::Sale)
+        }))
+    }
+
+    /// Takes back what one run holds, whatever the record says or will say of other runs.
+    async fn give_back(&self, checkout: &Checkout, attempt: AttemptId) -> Result<(), StoreError> {
+        let verdict = Verdict { sale: Decision::Failed(attempt), cancellation: Decision::Undecided };
+        self.settle_lines(checkout, verdict).await
+    }
+
+    pub(crate) async fn settle_lines(&self, checkout: &Checkout, verdict: Verdict) -> Result<(), StoreError> {
+        let now = self.now();
+        let settled = join_all(
+            checkout.lines.iter().map(|line| self.stores().products.settle(line.product_id, checkout.order_id, verdict, now)),
+        );
+        settled.await.into_iter().try_for_each(|settled| settled.map(|_| ()))
+    }
+
+    /// Writes the consequences of what the record says. Safe to repeat, by anyone, at any time.
+    async fn carry_out(&self, checkout: &Checkout, give_up_at: Timestamp) -> Result<(), PlaceOrderError> {
+        if checkout.due_at.is_none() {
+            return Ok(());
+        }
+        loop {
+            match self.carry_out_once(checkout).await {
+                // The decision stands, so it is tried until the request's time is up; then the reconciler goes on.
+                Err(PlaceOrderError::Store(error)) if self.now() < give_up_at && !matches!(error, StoreError::Corrupt { .. }) => {
+                    tokio::time::sleep(Duration::from_millis(FULL_WAIT_MS * 10)).await;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    pub(crate) async fn carry_out_once(&self, checkout: &Checkout) -> Result<(), PlaceOrderError> {
+        let faults = &self.inner.faults;
+        let write_order = async {
+            if checkout.is_committed() {
+                self.stores().orders.insert(vec![checkout.order()]).await?;
+                faults.reached(Step::OrderWritten)?;
+            }
+            Ok::<_, PlaceOrderError>(())
+        };
+        let settle = async {
+            self.settle_lines(checkout, checkout.verdict()).await?;
+            faults.reached(Step::LinesSettled)?;
+            Ok(())
+        };
+        let take_cart = async {
+            if let (true, Some(take)) = (checkout.is_committed(), &checkout.cart) {
+                self.take_cart(checkout.order_id, take).await?;
+                faults.reached(Step::CartTaken)?;
+            }
+            Ok(())
+        };
+        try_join3(write_order, settle, take_cart).await?;
+        // A cancellation has more to write, and settles the record itself.
+        if !matches!(checkout.fate, Fate::Cancelled { .. }) {
+            self.mark_settled(checkout);
+        }
+        Ok(())
+    }
+
+    async fn take_cart(&self, order: OrderId, take: &CartTake) -> Result<(), StoreError> {
+        let now = self.now();
+        let effect = Effect::Cover { covers: take.covers.clone(), order: Some(order) };
+        // The id follows from the order, so that repeating it changes nothing.
+        let change = CartChange { id: ChangeId::of_order(order), at: now, origin: take.owner, keyed: true, effect };
+        self.stores().carts.append(take.owner, vec![change], self.user_cart_expiry(now), now).await
+    }
+
+    /// Nobody waits for this: a record that stays due is looked at once more, in vain.
+    fn mark_settled(&self, checkout: &Checkout) {
+        let (shop, checkout) = (self.clone(), checkout.clone());
+        tokio::spawn(async move {
+            let settled = checkout.settled(shop.now());
+            if let Err(error) = shop.stores().products.update_checkout(settled, checkout.version).await {
+                tracing::debug!(order = %checkout.order_id, %error, "a checkout stays due");
+            }
+        });
+    }
+
+    pub(crate) async fn reload(&self, order: OrderId) -> Result<Checkout, StoreError> {
+        self.stores().products.get_checkout(order).await?.ok_or_else(|| StoreError::Corrupt {
+            what: format!("the checkout of order {order} has vanished"),
+            source: None,
+        })
+    }
+}
+
+enum LineHeld {
+    Held,
+    Short(ShortLine),
+    Busy,
+}
+
+/// Lines of the same product count together, in the order in which they first appear.
+fn counted_together(items: &[(ProductId, u64)]) -> Result<Vec<(ProductId, u64)>, PlaceOrderError> {
+    let mut position = HashMap::new();
+    let mut lines: Vec<(ProductId, u64)> = Vec::new();
+    for (product, quantity) in items {
+        let at = *position.entry(*product).or_insert_with(|| {
+            lines.push((*product, 0));
+            lines.len() - 1
+        });
+        lines[at].1 = lines[at].1.saturating_add(*quantity);
+    }
+    if lines.is_empty() || lines.len() > LINES_MAX {
+        return Err(PlaceOrderError::TooManyLines(lines.len()));
+    }
+    match lines.iter().find(|(_, quantity)| *quantity > QUANTITY_MAX) {
+        Some((product_id, quantity)) => Err(PlaceOrderError::TooMany { product_id: *product_id, quantity: *quantity }),
+        None => Ok(lines),
+    }
+}
+
+/// The checkouts that this instance is running, so that a retry beside the first request is told to wait.
+#[derive(Default)]
+pub(crate) struct RunningCheckouts(Mutex<HashSet<OrderId>>);
+
+pub(crate) struct Running<'a> {
+    running: &'a RunningCheckouts,
+    order: OrderId,
+}
+
+impl RunningCheckouts {
+    fn enter(&self, order: OrderId) -> Option<Running<'_>> {
+        let entered = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(order);
+        entered.then_some(Running { running: self, order })
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.running.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.order);
+    }
+}
