@@ -1,0 +1,267 @@
+//! A crash between any two steps of a checkout or a cancellation loses nothing and doubles nothing.
+
+mod support;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use mobimir_core::{cart, order::OrderStatus, ports::Period};
+use mobimir_shop::{
+    MoveOrderError, PlaceOrderError, Shop,
+    faults::{Faults, Step},
+};
+use support::World;
+
+/// Stops at the `nth` time that `step` is reached.
+fn crash_at(step: Step, nth: usize) -> (Faults, Arc<AtomicUsize>) {
+    let reached = Arc::new(AtomicUsize::new(0));
+    let counter = reached.clone();
+    let faults = Faults::stop_when(move |at| at == step && counter.fetch_add(1, Ordering::SeqCst) + 1 == nth);
+    (faults, reached)
+}
+
+#[tokio::test]
+async fn a_crash_after_any_step_of_a_checkout_is_settled_by_the_reconciler() {
+    for step in Step::CHECKOUT {
+        for (nth, stock) in [(1, 10), (2, 10), (1, 1)] {
+            let world = World::new();
+            let products = world.products(2, stock).await;
+            let user = world.user();
+            let caller = world.log_in(user).await;
+            let shop = world.shop(Faults::none());
+            for product in &products {
+                // One more than there is in the scarce world, but for a guest of the stock check: one at a time.
+                shop.add_to_cart(&caller, *product, 1, None, None).await.unwrap();
+                if stock == 1 {
+                    shop.add_to_cart(&caller, *product, 1, None, None).await.unwrap();
+                }
+            }
+
+            let (faults, reached) = crash_at(step, nth);
+            let crashed = world.shop(faults);
+            let first = crashed.place_order(user, "key", world.cart_order()).await;
+            world.let_spawned_work_run().await;
+            if let Err(error) = &first
+                && !matches!(error, PlaceOrderError::Stopped(_) | PlaceOrderError::OutOfStock { .. })
+            {
+                panic!("after {step:?} #{nth} of {stock}: {error}");
+            }
+
+            // The process is gone; another starts, and time passes.
+            let shop = world.shop(Faults::none());
+            world.clock.advance_ms(60_000);
+            shop.reconcile().await;
+            world.let_spawned_work_run().await;
+            let settled = world.check_settled(&shop).await;
+
+            // What the client was told is what is there, and the retry is told the same.
+            let again = shop.place_order(user, "key", world.cart_order()).await;
+            let what = format!("after {step:?} #{nth} of {stock} (reached {} times)", reached.load(Ordering::SeqCst));
+            match (&first, &again) {
+                (Ok(placed), Ok(replayed)) => {
+                    assert_eq!(placed.order, replayed.order, "{what}");
+                    assert!(replayed.replayed, "{what}");
+                }
+                (Err(PlaceOrderError::Stopped(_)), Ok(_) | Err(PlaceOrderError::Expired))
+                | (Err(PlaceOrderError::Stopped(_)), Err(PlaceOrderError::OutOfStock { replayed: true, .. }))
+                | (Err(PlaceOrderError::OutOfStock { .. }), Err(PlaceOrderError::OutOfStock { replayed: true, .. })) => {}
+                other => panic!("{what}: {other:?}"),
+            }
+            let ordered = again.is_ok();
+            assert_eq!(settled.sold, if ordered { 2 } else { 0 }, "{what}");
+            let history = shop.orders_of(user, Period::default(), None, 10).await.unwrap();
+            assert_eq!(history.items.len(), usize::from(ordered), "{what}");
+            let left = shop.cart(&caller).await.unwrap().items.len();
+            assert_eq!(left, if ordered { 0 } else { 2 }, "{what}: the cart is taken exactly when it was ordered");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_retry_goes_on_from_the_record_that_a_crash_left() {
+    for step in [Step::CheckoutInserted, Step::LineHeld, Step::AllLinesHeld, Step::CheckoutCommitted, Step::OrderWritten] {
+        let world = World::new();
+        let products = world.products(2, 10).await;
+        let user = world.user();
+        let request = world.order_of(&products, 3);
+        let (faults, _) = crash_at(step, 1);
+        let crashed = world.shop(faults).place_order(user, "key", request.clone()).await;
+        assert!(matches!(crashed, Err(PlaceOrderError::Stopped(_))), "{step:?}: {crashed:?}");
+
+        // Prices move on; the order does not.
+        let shop = world.shop(Faults::none());
+        world.double_prices(&shop, &products).await;
+        let placed = shop.place_order(user, "key", request).await.unwrap();
+        assert_eq!(placed.order.total().to_string(), "600.00", "{step:?}");
+        world.clock.advance_ms(60_000);
+        shop.reconcile().await;
+        world.let_spawned_work_run().await;
+        assert_eq!(world.check_settled(&shop).await.sold, 6, "{step:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_last_unit_held_by_a_crashed_run_is_not_told_as_sold_out_to_its_own_retry() {
+    let world = World::new();
+    let products = world.products(1, 1).await;
+    let user = world.user();
+    let request = world.order_of(&products, 1);
+    let (faults, _) = crash_at(Step::AllLinesHeld, 1);
+    let _ = world.shop(faults).place_order(user, "key", request.clone()).await;
+
+    let shop = world.shop(Faults::none());
+    let retry = shop.place_order(user, "key", request.clone()).await;
+    assert!(matches!(retry, Err(PlaceOrderError::InProgress)), "{retry:?}");
+    world.clock.advance_ms(60_000);
+    shop.reconcile().await;
+    world.let_spawned_work_run().await;
+    assert_eq!(world.check_settled(&shop).await.available, 1);
+    let other = shop.place_order(user, "another key", request).await;
+    assert!(other.is_ok(), "{other:?}");
+}
+
+#[tokio::test]
+async fn a_crash_after_any_step_of_a_cancellation_gives_the_stock_back_once_or_not_at_all() {
+    for step in Step::CANCELLATION {
+        let world = World::new();
+        let products = world.products(2, 10).await;
+        let user = world.user();
+        let shop = world.shop(Faults::none());
+        let order = shop.place_order(user, "key", world.order_of(&products, 4)).await.unwrap().order;
+        world.let_spawned_work_run().await;
+
+        let (faults, _) = crash_at(step, 1);
+        let crashed = world.shop(faults).move_order(order.id, OrderStatus::Cancelled, "op").await;
+        assert!(matches!(crashed, Err(MoveOrderError::Stopped(_))), "{step:?}: {crashed:?}");
+        world.clock.advance_ms(60_000);
+        // Twice: what it does may be done again.
+        for _ in 0..2 {
+            shop.reconcile().await;
+            world.let_spawned_work_run().await;
+        }
+        let settled = world.check_settled(&shop).await;
+        let decided = step != Step::ReturnHeld;
+        assert_eq!(settled.sold, if decided { 0 } else { 8 }, "{step:?}");
+        let status = shop.order(order.id).await.unwrap().unwrap().status;
+        assert_eq!(status == OrderStatus::Cancelled, decided, "{step:?}");
+
+        // Cancelling (again) is possible exactly when it was not decided, and counts once.
+        let again = shop.move_order(order.id, OrderStatus::Cancelled, "op").await;
+        assert_eq!(again.is_ok(), !decided, "{step:?}: {again:?}");
+        assert_eq!(world.check_settled(&shop).await.sold, 0, "{step:?}");
+        let cancelled = shop.order_history(order.id).await.unwrap();
+        assert_eq!(cancelled.iter().filter(|change| change.status == OrderStatus::Cancelled).count(), 1, "{step:?}");
+    }
+}
+
+#[tokio::test]
+async fn shipping_and_cancelling_exclude_each_other() {
+    for _ in 0..50 {
+        let world = World::new();
+        let products = world.products(1, 10).await;
+        let shop = world.shop(Faults::none());
+        let order = shop.place_order(world.user(), "key", world.order_of(&products, 4)).await.unwrap().order;
+        shop.move_order(order.id, OrderStatus::Paid, "op").await.unwrap();
+        let race = |status| {
+            let shop = shop.clone();
+            tokio::spawn(async move { shop.move_order(order.id, status, "op").await.is_ok() })
+        };
+        let moves = [race(OrderStatus::Shipped), race(OrderStatus::Cancelled), race(OrderStatus::Cancelled), race(OrderStatus::Shipped)];
+        let mut won = 0;
+        for moved in moves {
+            won += usize::from(moved.await.unwrap());
+        }
+        assert_eq!(won, 1);
+        let status = shop.order(order.id).await.unwrap().unwrap().status;
+        let settled = world.check_settled(&shop).await;
+        assert_eq!(settled.sold, if status == OrderStatus::Cancelled { 0 } else { 4 });
+    }
+}
+
+#[tokio::test]
+async fn a_dispatch_that_crashed_can_be_repeated_but_not_cancelled() {
+    let world = World::new();
+    let products = world.products(1, 10).await;
+    let shop = world.shop(Faults::none());
+    let order = shop.place_order(world.user(), "key", world.order_of(&products, 1)).await.unwrap().order;
+    shop.move_order(order.id, OrderStatus::Paid, "op").await.unwrap();
+    let (faults, _) = crash_at(Step::DispatchDecided, 1);
+    let crashed = world.shop(faults).move_order(order.id, OrderStatus::Shipped, "op").await;
+    assert!(matches!(crashed, Err(MoveOrderError::Stopped(_))));
+    assert!(matches!(shop.move_order(order.id, OrderStatus::Cancelled, "op").await, Err(MoveOrderError::BadTransition { .. })));
+    assert!(shop.move_order(order.id, OrderStatus::Shipped, "op").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_crash_in_the_middle_of_a_merge_loses_nothing_and_merges_once() {
+    for step in [Step::GuestClosed, Step::CartMerged] {
+        let world = World::new();
+        let products = world.products(2, 100).await;
+        let shop = world.shop(Faults::none());
+        shop.register("anna@example.ru", "correct horse").await.unwrap();
+        let guest = world.guest(&shop).await;
+        shop.add_to_cart(&guest, products[0], 2, None, None).await.unwrap();
+        shop.add_to_cart(&guest, products[1], 1, None, None).await.unwrap();
+        shop.set_in_cart(&guest, products[1], 5, None).await.unwrap();
+
+        let (faults, _) = crash_at(step, 1);
+        let crashed = world.shop(faults).log_in("anna@example.ru", "correct horse", Some(guest.clone()), Default::default()).await;
+        assert!(crashed.is_err(), "{step:?}");
+
+        // A change that was on its way when the guest's session was closed still counts.
+        let late = cart::CartChange {
+            id: mobimir_core::id::ChangeId(mobimir_core::id::fresh(shop.now())),
+            at: shop.now(),
+            origin: guest.cart_owner(),
+            keyed: false,
+            effect: cart::Effect::Add { product: products[0], quantity: 1, zone: None },
+        };
+        let expires_at = shop.now().plus_s(3_600);
+        shop.stores().carts.append(guest.cart_owner(), vec![late], expires_at, shop.now()).await.unwrap();
+
+        for _ in 0..3 {
+            world.clock.advance_ms(60_000);
+            shop.reconcile().await;
+        }
+        let session = shop.log_in("anna@example.ru", "correct horse", Some(guest), Default::default()).await.unwrap();
+        let user = shop.authenticate(&session.token).await.unwrap().unwrap();
+        let cart = shop.cart(&user).await.unwrap();
+        let quantities: Vec<u64> = products.iter().map(|product| quantity(&cart, *product)).collect();
+        assert_eq!(quantities, [3, 5], "{step:?}");
+    }
+}
+
+fn quantity(cart: &mobimir_shop::CartContents, product: mobimir_core::id::ProductId) -> u64 {
+    cart.items.iter().filter(|item| item.product_id == product).map(|item| item.quantity).sum()
+}
+
+#[tokio::test]
+async fn parallel_requests_with_one_key_make_one_order() {
+    let world = World::new();
+    let products = world.products(1, 100).await;
+    let user = world.user();
+    // Two instances of the shop, over the same stores.
+    let shops: Vec<Shop> = (0..2).map(|_| world.shop(Faults::none())).collect();
+    let tasks: Vec<_> = (0..64)
+        .map(|n| {
+            let (shop, request) = (shops[n % 2].clone(), world.order_of(&products, 2));
+            tokio::spawn(async move { shop.place_order(user, "key", request).await })
+        })
+        .collect();
+    let mut placed = Vec::new();
+    for task in tasks {
+        match task.await.unwrap() {
+            Ok(answer) => placed.push(answer),
+            Err(PlaceOrderError::InProgress) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(!placed.is_empty());
+    assert_eq!(placed.iter().filter(|answer| !answer.replayed).count(), 1);
+    assert!(placed.iter().all(|answer| answer.order == placed[0].order));
+    world.clock.advance_ms(60_000);
+    shops[0].reconcile().await;
+    assert_eq!(world.check_settled(&shops[0]).await.sold, 2);
+}

@@ -1,0 +1,143 @@
+//! A shop over model stores, with a clock that stands still.
+
+#![expect(clippy::unwrap_used, reason = "test support")]
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use mobimir_core::{
+    id::{self, OrderId, ProductId, UserId},
+    money::Money,
+    ports::Stores,
+    product::{Product, ProductEdit, ProductQuery, ProductSort},
+    time::{ManualClock, Timestamp},
+    zone::Zone,
+};
+use mobimir_shop::{Caller, ClientInfo, OrderRequest, Shop, ShopSettings, faults::Faults};
+use mobimir_testkit::model::ModelStore;
+
+pub(crate) struct World {
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) stores: Stores,
+    next: AtomicU64,
+}
+
+/// Of all products together.
+#[derive(Debug)]
+pub(crate) struct Settled {
+    pub(crate) available: u64,
+    pub(crate) sold: u64,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let start = Timestamp::parse("2025-11-28T00:00:00Z").unwrap();
+        Self { clock: Arc::new(ManualClock::at(start)), stores: ModelStore::stores(), next: AtomicU64::new(1) }
+    }
+
+    pub(crate) fn shop(&self, faults: Faults) -> Shop {
+        // Cheap passwords: the tests are not about them.
+        let settings = ShopSettings { password_memory_kib: 8, ..ShopSettings::default() };
+        Shop::with_faults(self.stores.clone(), self.clock.clone(), settings, faults)
+    }
+
+    pub(crate) fn zone() -> Zone {
+        Zone::parse("MSK").unwrap()
+    }
+
+    /// Products at 100.00 with `stock` units each.
+    pub(crate) async fn products(&self, count: usize, stock: u64) -> Vec<ProductId> {
+        let now = Timestamp::default();
+        let product = |_| {
+            let id = ProductId(id::derived("test", &[&self.next.fetch_add(1, Ordering::SeqCst).to_be_bytes()]));
+            let (price, zones) = (Money::from_kopecks(10_000), BTreeMap::from([(Self::zone(), stock)]));
+            Product::new(id, "Телефон".into(), "Электроника".into(), price, BTreeMap::new(), zones, now).unwrap()
+        };
+        let products: Vec<Product> = (0..count).map(product).collect();
+        let ids = products.iter().map(|product| product.id).collect();
+        self.stores.products.insert(products).await.unwrap();
+        ids
+    }
+
+    #[allow(dead_code, reason = "not every test file changes prices")]
+    pub(crate) async fn double_prices(&self, shop: &Shop, products: &[ProductId]) {
+        for product in products {
+            let edit = ProductEdit { price: Some(Money::from_kopecks(20_000)), ..ProductEdit::default() };
+            shop.edit_product(*product, edit).await.unwrap();
+        }
+    }
+
+    pub(crate) fn user(&self) -> UserId {
+        UserId(id::derived("user", &[&self.next.fetch_add(1, Ordering::SeqCst).to_be_bytes()]))
+    }
+
+    /// A session of a user who never signed up: all that carts and orders need.
+    #[allow(dead_code, reason = "not every test file has users with carts")]
+    pub(crate) async fn log_in(&self, user: UserId) -> Caller {
+        let shop = self.shop(Faults::none());
+        let guest = self.guest(&shop).await;
+        let session = mobimir_core::session::Session { holder: mobimir_core::session::Holder::User(user), ..(*guest.session).clone() };
+        Caller { session: Arc::new(session) }
+    }
+
+    #[allow(dead_code, reason = "not every test file has guests")]
+    pub(crate) async fn guest(&self, shop: &Shop) -> Caller {
+        let session = shop.start_guest_session(ClientInfo::default()).await.unwrap();
+        shop.authenticate(&session.token).await.unwrap().unwrap()
+    }
+
+    pub(crate) fn order_of(&self, products: &[ProductId], quantity: u64) -> OrderRequest {
+        OrderRequest {
+            geo_zone: Self::zone(),
+            items: Some(products.iter().map(|product| (*product, quantity)).collect()),
+            shipping_address: None,
+            payment_method: None,
+            hash: [7; 32],
+        }
+    }
+
+    #[allow(dead_code, reason = "not every test file orders carts")]
+    pub(crate) fn cart_order(&self) -> OrderRequest {
+        OrderRequest { items: None, ..self.order_of(&[], 0) }
+    }
+
+    /// Tasks that a shop has left running get their turn.
+    pub(crate) async fn let_spawned_work_run(&self) {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// STK-1, no hold left, every committed checkout has its order and every order its checkout.
+    pub(crate) async fn check_settled(&self, shop: &Shop) -> Settled {
+        let query = ProductQuery::all(ProductSort::PriceAscending, 1_000);
+        let products = self.stores.products.list(query).await.unwrap().items;
+        let mut sold_by_books = 0;
+        let mut available = 0;
+        for product in &products {
+            assert!(product.books_balance(), "STK-1: {product:?}");
+            assert!(product.holds.is_empty(), "left behind: {product:?}");
+            sold_by_books += product.stock.values().map(|stock| stock.sold).sum::<u64>();
+            available += product.stock.values().map(|stock| stock.available).sum::<u64>();
+        }
+        assert!(shop.oldest_due().await.unwrap().is_none(), "a checkout is still due");
+        let day = self.stores.orders.by_day(shop.now().day(), Default::default(), None, 1_000).await.unwrap();
+        let orders: HashSet<OrderId> = day.items.iter().map(|order| order.id).collect();
+        assert_eq!(orders.len(), day.items.len(), "an order stands twice in its day");
+        let mut sold_by_orders = 0;
+        for order in &day.items {
+            let checkout = self.stores.products.get_checkout(order.id).await.unwrap().unwrap();
+            assert!(checkout.is_committed(), "ORD-1: {checkout:?}");
+            if order.status != mobimir_core::order::OrderStatus::Cancelled {
+                sold_by_orders += order.lines.iter().map(|line| line.quantity).sum::<u64>();
+            }
+        }
+        assert_eq!(sold_by_books, sold_by_orders, "what was sold is not what was ordered");
+        Settled { available, sold: sold_by_books }
+    }
+}
