@@ -10,6 +10,7 @@ pub mod invariant;
 pub mod money;
 pub mod order;
 pub mod page;
+pub mod policy;
 pub mod ports;
 pub mod product;
 pub mod search;

@@ -1,7 +1,7 @@
-//! Reads a policy's TOML and remembers where everything stands, so that every error can name its key and its line.
+//! Reads a policy's TOML and remembers where everything stands, so that every error names its key and its line.
 //!
-//! A [`Section`] learns which keys exist by being asked for them. When it goes out of scope it reports those that
-//! nobody asked for, so an unknown key can never be overlooked.
+//! A [`Section`] learns which keys exist by being asked for them. When it goes out of scope it reports those
+//! that nobody asked for, so an unknown key can never be overlooked.
 
 use std::{cell::RefCell, ops::RangeInclusive};
 
@@ -197,7 +197,9 @@ impl<'a> Section<'a> {
     }
 
     fn path_of(&self, key: &str) -> String {
-        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+        let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        let key = if key.chars().all(bare) { key.to_owned() } else { format!("{:?}", shorten(key)) };
+        if self.path.is_empty() { key } else { format!("{}.{key}", self.path) }
     }
 }
 

@@ -125,7 +125,7 @@ impl std::fmt::Display for Ttl {
 
 impl std::fmt::Display for Bytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match BYTE_UNITS.iter().find(|(_, factor)| self.0 != 0 && self.0 % factor == 0) {
+        match BYTE_UNITS.iter().find(|(_, factor)| self.0 != 0 && self.0.is_multiple_of(*factor)) {
             Some((unit, factor)) => write!(f, "{}{unit}", self.0 / factor),
             None => write!(f, "{}B", self.0),
         }
@@ -232,8 +232,8 @@ macro_rules! words {
 
         impl $crate::policy::reader::Value for $name {
             fn expected() -> String {
-                let words: Vec<String> = Self::ALL.iter().map(|word| format!("{:?}", word.as_str())).collect();
-                format!("one of {}", words.join(", "))
+                let quoted = |word: &Self| format!("{:?}", word.as_str());
+                format!("one of {}", Self::ALL.iter().map(quoted).collect::<Vec<_>>().join(", "))
             }
 
             fn read(value: &toml::de::DeValue<'_>) -> Option<Self> {

@@ -1,0 +1,80 @@
+//! Checkout records on the engine, and which of them are due.
+
+use mobimir_core::{
+    checkout::Checkout,
+    id::OrderId,
+    ports::StoreResult,
+    time::{Timestamp, Version},
+};
+use fjall::Readable;
+
+use crate::{
+    EmbeddedStore,
+    engine::{Space, Txn},
+    error::{damaged, read_failed},
+    records::{self, checkout, checkout_due},
+};
+
+impl EmbeddedStore {
+    pub(crate) async fn checkout_insert(&self, checkout: Checkout) -> StoreResult<Option<Checkout>> {
+        self.write(move |_, txn| {
+            if let Some(stored) = txn.get(&checkout::key(checkout.order_id))? {
+                return checkout::decode(checkout.order_id, &stored).map(Some);
+            }
+            put(txn, None, &checkout);
+            Ok(None)
+        })
+        .await
+    }
+
+    pub(crate) async fn checkout_get(&self, id: OrderId) -> StoreResult<Option<Checkout>> {
+        self.read(move |shared| {
+            let found = shared.tables.get(&checkout::key(id))?;
+            found.map(|bytes| checkout::decode(id, &bytes)).transpose()
+        })
+        .await
+    }
+
+    pub(crate) async fn checkout_update(&self, checkout: Checkout, expected: Version) -> StoreResult<bool> {
+        self.write(move |_, txn| {
+            let Some(stored) = txn.get(&checkout::key(checkout.order_id))? else { return Ok(false) };
+            let stored = checkout::decode(checkout.order_id, &stored)?;
+            if stored.version != expected {
+                return Ok(false);
+            }
+            put(txn, stored.due_at, &checkout);
+            Ok(true)
+        })
+        .await
+    }
+
+    pub(crate) async fn checkouts_due(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<Checkout>> {
+        self.read(move |shared| {
+            let snapshot = shared.tables.snapshot();
+            let keyspace = shared.tables.keyspace(Space::Checkouts);
+            let (start, end) = (checkout_due::all(), checkout_due::start_of(now));
+            let mut due = Vec::new();
+            for row in snapshot.range(keyspace, start.bytes..end.bytes).take(limit) {
+                let (_, id) = checkout_due::read_key(&row.key().map_err(read_failed)?)?;
+                let record = snapshot.get(keyspace, &checkout::key(id).bytes).map_err(read_failed)?;
+                let record = record.ok_or_else(|| damaged(format!("checkout {id} is due but not there")))?;
+                due.push(checkout::decode(id, &record)?);
+            }
+            Ok(due)
+        })
+        .await
+    }
+}
+
+fn put(txn: &mut Txn<'_>, was_due_at: Option<Timestamp>, checkout: &Checkout) {
+    let id = checkout.order_id;
+    if was_due_at != checkout.due_at {
+        if let Some(due_at) = was_due_at {
+            txn.remove(checkout_due::key(due_at, id));
+        }
+        if let Some(due_at) = checkout.due_at {
+            txn.put(checkout_due::key(due_at, id), records::nothing());
+        }
+    }
+    txn.put(checkout::key(id), checkout::encode(checkout));
+}

@@ -1,0 +1,61 @@
+//! A cart, without its changes.
+
+use fjall::Slice;
+use minicbor::{Decode, Encode};
+use mobimir_core::{cart::Owner, ports::StoreResult, time::Timestamp};
+
+use super::parts::At;
+use crate::engine::{Key, KeyBuilder, Table};
+
+pub(crate) fn key(owner: Owner) -> Key {
+    KeyBuilder::new(Table::Cart).owner(owner).end()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CartTimes {
+    pub(crate) created_at: Timestamp,
+    pub(crate) updated_at: Timestamp,
+    pub(crate) expires_at: Timestamp,
+}
+
+#[derive(Encode, Decode)]
+struct CartRecord {
+    #[n(0)]
+    created_at: At,
+    #[n(1)]
+    updated_at: At,
+    #[n(2)]
+    expires_at: At,
+}
+
+pub(crate) fn encode(times: CartTimes) -> Slice {
+    super::encode(&CartRecord {
+        created_at: At(times.created_at),
+        updated_at: At(times.updated_at),
+        expires_at: At(times.expires_at),
+    })
+}
+
+pub(crate) fn decode(bytes: &[u8]) -> StoreResult<CartTimes> {
+    let record: CartRecord = super::decode("cart", bytes)?;
+    Ok(CartTimes {
+        created_at: record.created_at.0,
+        updated_at: record.updated_at.0,
+        expires_at: record.expires_at.0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{super::arbitrary, *};
+
+    proptest! {
+        #[test]
+        fn times_come_back(created_at in arbitrary::time(), updated_at in arbitrary::time(), expires_at in arbitrary::time()) {
+            let times = CartTimes { created_at, updated_at, expires_at };
+            prop_assert_eq!(decode(&encode(times)).unwrap(), times);
+        }
+    }
+}

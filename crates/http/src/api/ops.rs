@@ -1,0 +1,122 @@
+//! `/v1/ops`: what the people who run the shop look at.
+
+use axum::{
+    body::Body,
+    extract::{Path, State},
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use http::{StatusCode, header};
+use mobimir_core::invariant::Invariant;
+use serde::Serialize;
+use tokio::sync::mpsc;
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{
+    extract::{Operator, json},
+    problem::Problem,
+    state::AppState,
+    views::List,
+};
+
+const ENTITIES: [&str; 3] = ["carts", "orders", "sessions"];
+const ACTIONS: [&str; 4] = ["advance", "rollback", "pause", "resume"];
+
+pub(crate) fn router() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
+        .routes(routes!(policy))
+        .routes(routes!(invariants))
+        .routes(routes!(migrations))
+        .routes(routes!(act_on_migration))
+        .routes(routes!(backup))
+}
+
+/// The policy in force
+#[utoipa::path(get, path = "/v1/ops/policy", tag = "operations", security(("token" = [])), responses((status = 200, body = Object)))]
+async fn policy(State(state): State<AppState>, _: Operator) -> Result<Response, Problem> {
+    Ok(json(StatusCode::OK, &state.inner.policy))
+}
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct InvariantView {
+    #[schema(example = "STK-1")]
+    pub(crate) name: &'static str,
+    pub(crate) promise: &'static str,
+    /// How often it was looked at since the process started.
+    pub(crate) checks: u64,
+    /// How often it did not hold. Stays at zero.
+    pub(crate) violations: u64,
+}
+
+pub(crate) fn invariant_views(state: &AppState) -> Vec<InvariantView> {
+    let counters = state.shop.invariants();
+    let view = |invariant: Invariant| InvariantView {
+        name: invariant.name(),
+        promise: invariant.promise(),
+        checks: counters.checks(invariant),
+        violations: counters.violations(invariant),
+    };
+    Invariant::ALL.into_iter().map(view).collect()
+}
+
+/// The promises, and whether one was ever seen broken
+#[utoipa::path(get, path = "/v1/ops/invariants", tag = "operations", security(("token" = [])),
+    responses((status = 200, body = List<InvariantView>)))]
+async fn invariants(State(state): State<AppState>, _: Operator) -> Result<Response, Problem> {
+    Ok(json(StatusCode::OK, &List::whole(invariant_views(&state))))
+}
+
+/// The migrations under way. None can be, while all data has one home.
+#[utoipa::path(get, path = "/v1/ops/migrations", tag = "operations", security(("token" = [])),
+    responses((status = 200, body = List<Object>)))]
+async fn migrations(_: Operator) -> Result<Response, Problem> {
+    Ok(json(StatusCode::OK, &List::<()>::whole(Vec::new())))
+}
+
+/// Act on a migration
+#[utoipa::path(post, path = "/v1/ops/migrations/{entity}/{action}", tag = "operations", security(("token" = [])),
+    params(("entity" = String, Path), ("action" = String, Path, description = "`advance`, `rollback`, `pause` or `resume`")),
+    responses((status = 409, description = "`no_migration`", body = Problem), (status = 404, body = Problem)))]
+async fn act_on_migration(_: Operator, Path((entity, action)): Path<(String, String)>) -> Result<Response, Problem> {
+    if !ENTITIES.contains(&entity.as_str()) || !ACTIONS.contains(&action.as_str()) {
+        return Err(Problem::not_found("the migration or the action"));
+    }
+    Err(Problem::new(StatusCode::CONFLICT, "no_migration", format!("no migration of {entity} is under way")))
+}
+
+/// A consistent copy of all data, as `mobimir restore` takes it
+#[utoipa::path(get, path = "/v1/ops/backup", tag = "operations", security(("token" = [])),
+    responses((status = 200, description = "the copy; whole only if its last record says so", body = Vec<u8>, content_type = "application/octet-stream")))]
+async fn backup(State(state): State<AppState>, _: Operator) -> Result<Response, Problem> {
+    let (sender, mut receiver) = mpsc::channel(BACKUP_CHUNKS_MAX);
+    tokio::task::spawn_blocking(move || {
+        let mut out = std::io::BufWriter::with_capacity(BACKUP_CHUNK_BYTES, Chunks(sender.clone()));
+        let written = state.inner.backend.dump(&mut out).and_then(|()| std::io::Write::flush(&mut out));
+        if let Err(error) = written {
+            tracing::warn!(%error, "a backup was not finished");
+            // Ends the answer early, so that nobody takes it for a whole one.
+            let _ = sender.blocking_send(Err(error));
+        }
+    });
+    let chunks = futures_util::stream::poll_fn(move |context| receiver.poll_recv(context));
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], Body::from_stream(chunks)).into_response())
+}
+
+const BACKUP_CHUNK_BYTES: usize = 256 * 1024;
+const BACKUP_CHUNKS_MAX: usize = 8;
+
+/// A writer that hands chunks to an answer's body, and waits while the client is slow.
+struct Chunks(mpsc::Sender<std::io::Result<Bytes>>);
+
+impl std::io::Write for Chunks {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let gone = |_| std::io::Error::new(std::io::ErrorKind::BrokenPipe, "the client is gone");
+        self.0.blocking_send(Ok(Bytes::copy_from_slice(bytes))).map_err(gone)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! What happens to every request before and after its handler: a request id, a time limit, a caught panic, a count
+//! and a line in the log.
+
+use std::{any::Any, net::SocketAddr, panic::AssertUnwindSafe, time::Instant};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{MatchedPath, Request},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use futures_util::FutureExt;
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use tower::ServiceExt;
+
+use crate::{extract::Peer, problem::Problem, state::AppState};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const REQUEST_ID_CHARS_MAX: usize = 64;
+
+/// The whole of the HTTP side, as one function from request to answer.
+#[derive(Clone)]
+pub struct App {
+    pub(crate) state: AppState,
+    router: Router,
+}
+
+impl App {
+    pub(crate) fn new(state: AppState, router: Router) -> Self {
+        Self { state, router }
+    }
+
+    pub async fn answer(&self, mut request: Request<Body>, peer: Option<SocketAddr>) -> Response {
+        let started = Instant::now();
+        let inner = &self.state.inner;
+        inner.metrics.in_flight.inc();
+        let method = request.method().clone();
+        let path = tracing::enabled!(tracing::Level::DEBUG).then(|| request.uri().path().to_owned());
+        let id = request_id(&request);
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(Peer(peer));
+        }
+        let handled = AssertUnwindSafe(self.router.clone().oneshot(request)).catch_unwind();
+        let mut response = match tokio::time::timeout(inner.limits.request_time(), handled).await {
+            Ok(Ok(Ok(response))) => response,
+            Ok(Ok(Err(never))) => match never {},
+            Ok(Err(panic)) => {
+                tracing::error!(request = id.to_str().unwrap_or_default(), panic = words(panic.as_ref()), "a handler panicked");
+                Problem::internal().into_response()
+            }
+            Err(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "timeout", "it took too long".to_owned()).retry_after(1).into_response(),
+        };
+        let route = response.extensions_mut().remove::<MatchedPath>();
+        let route = route.as_ref().map_or("none", MatchedPath::as_str);
+        let took = started.elapsed();
+        inner.metrics.answered(&method, route, response.status(), took);
+        inner.metrics.in_flight.dec();
+        if let Some(path) = path {
+            let status = response.status().as_u16();
+            tracing::debug!(request = id.to_str().unwrap_or_default(), %method, path, status, took_us = took.as_micros() as u64, "answered");
+        }
+        let headers = response.headers_mut();
+        headers.insert(REQUEST_ID, id);
+        headers.entry(header::X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
+        response
+    }
+}
+
+/// Tells the edge which route answered.
+pub(crate) async fn name_route(route: Option<MatchedPath>, request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    if let Some(route) = route {
+        response.extensions_mut().insert(route);
+    }
+    response
+}
+
+/// The client's id for the request, if it is a sane one, or a new one.
+fn request_id(request: &Request<Body>) -> HeaderValue {
+    let sane = |id: &&HeaderValue| {
+        let bytes = id.as_bytes();
+        !bytes.is_empty() && bytes.len() <= REQUEST_ID_CHARS_MAX && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
+    };
+    if let Some(id) = request.headers().get(&REQUEST_ID).filter(sane) {
+        return id.clone();
+    }
+    let mut text = uuid::Uuid::encode_buffer();
+    let id = uuid::Uuid::from_u64_pair(fresh(), fresh());
+    HeaderValue::from_str(id.simple().encode_lower(&mut text)).unwrap_or(HeaderValue::from_static("none"))
+}
+
+/// Unlike any other, but no secret: every hasher state of the standard library is seeded at random.
+fn fresh() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::hash::RandomState::new().build_hasher().finish()
+}
+
+fn words(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&'static str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("without words")
+}

@@ -1,0 +1,233 @@
+//! What handlers take out of a request, with every malformed one answered as a problem.
+
+use std::net::SocketAddr;
+
+use axum::{
+    extract::{FromRequest, FromRequestParts, Request},
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use mobimir_core::{
+    id::UserId,
+    page::{PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX},
+};
+use mobimir_shop::{Caller, ClientInfo};
+use serde::{Serialize, de::DeserializeOwned};
+use uuid::Uuid;
+
+use crate::{problem::Problem, state::AppState};
+
+/// The address a connection came from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) SocketAddr);
+
+/// A JSON body. Broken JSON is 400, JSON that is not what was asked for is 422.
+pub(crate) struct Body<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<AppState> for Body<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, Problem> {
+        let bytes = read_body(request, state).await?;
+        parse(&bytes).map(Body)
+    }
+}
+
+/// A JSON body that may be left out.
+pub(crate) struct OptionalBody<T>(pub(crate) Option<T>);
+
+impl<T: DeserializeOwned> FromRequest<AppState> for OptionalBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, Problem> {
+        let bytes = read_body(request, state).await?;
+        if bytes.is_empty() { Ok(Self(None)) } else { parse(&bytes).map(|value| Self(Some(value))) }
+    }
+}
+
+pub(crate) async fn read_body(request: Request, state: &AppState) -> Result<Bytes, Problem> {
+    let limit = state.inner.limits.body_bytes_max;
+    match Limited::new(request.into_body(), limit).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            let detail = format!("expected a body of at most {limit} bytes");
+            Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail))
+        }
+        Err(_) => Err(Problem::bad_request("the body ended early or is not well-formed")),
+    }
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    serde_json::from_slice(bytes).map_err(|error| match error.classify() {
+        serde_json::error::Category::Data => Problem::invalid(error.to_string()),
+        _ => Problem::new(StatusCode::BAD_REQUEST, "bad_json", format!("expected a JSON body: {error}")),
+    })
+}
+
+/// A query string.
+pub(crate) struct Query<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequestParts<AppState> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, Problem> {
+        match axum::extract::Query::<T>::try_from_uri(&parts.uri) {
+            Ok(query) => Ok(Self(query.0)),
+            Err(rejection) => Err(Problem::bad_request(rejection.body_text())),
+        }
+    }
+}
+
+/// An id in the path.
+pub(crate) struct PathId(pub(crate) Uuid);
+
+impl FromRequestParts<AppState> for PathId {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
+        let path = axum::extract::Path::<String>::from_request_parts(parts, state).await;
+        let id = path.ok().and_then(|path| Uuid::parse_str(&path.0).ok());
+        id.map(PathId).ok_or_else(|| Problem::bad_request("expected a UUID in the path"))
+    }
+}
+
+/// A guest or a user.
+pub(crate) struct Holder(pub(crate) Caller);
+
+impl FromRequestParts<AppState> for Holder {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
+        let token = bearer(&parts.headers).ok_or_else(Problem::unauthorized)?;
+        match state.shop.authenticate(token).await? {
+            Some(caller) => Ok(Self(caller)),
+            None if state.is_operator(token) => {
+                Err(Problem::forbidden("an operator has no cart, orders or sessions: use the token of a guest or a user"))
+            }
+            None => Err(Problem::unauthorized()),
+        }
+    }
+}
+
+/// A user.
+pub(crate) struct User {
+    pub(crate) id: UserId,
+    pub(crate) caller: Caller,
+}
+
+impl FromRequestParts<AppState> for User {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
+        let Holder(caller) = Holder::from_request_parts(parts, state).await?;
+        match caller.user() {
+            Some(id) => Ok(Self { id, caller }),
+            None => Err(Problem::forbidden("this is for users: log in first")),
+        }
+    }
+}
+
+/// The operator.
+pub(crate) struct Operator;
+
+impl FromRequestParts<AppState> for Operator {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
+        let token = bearer(&parts.headers).ok_or_else(Problem::unauthorized)?;
+        if state.is_operator(token) {
+            return Ok(Self);
+        }
+        match state.shop.authenticate(token).await? {
+            Some(_) => Err(Problem::forbidden("this is for operators")),
+            None => Err(Problem::unauthorized()),
+        }
+    }
+}
+
+/// A user or the operator.
+pub(crate) enum Reader {
+    User(UserId),
+    Operator,
+}
+
+impl FromRequestParts<AppState> for Reader {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
+        match bearer(&parts.headers) {
+            Some(token) if state.is_operator(token) => Ok(Self::Operator),
+            _ => User::from_request_parts(parts, state).await.map(|user| Self::User(user.id)),
+        }
+    }
+}
+
+impl Reader {
+    pub(crate) fn may_read(&self, owner: UserId) -> bool {
+        match self {
+            Reader::User(user) => *user == owner,
+            Reader::Operator => true,
+        }
+    }
+}
+
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+}
+
+/// What a client tells about itself.
+pub(crate) struct Client(pub(crate) ClientInfo);
+
+impl FromRequestParts<AppState> for Client {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, Self::Rejection> {
+        let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        Ok(Self(ClientInfo {
+            ip_address: parts.extensions.get::<Peer>().map(|peer| peer.0.ip()),
+            user_agent: text("user-agent"),
+            device: text("x-device"),
+        }))
+    }
+}
+
+/// The `Idempotency-Key` header, if there is one.
+pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
+    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    let max = mobimir_core::checkout::IDEMPOTENCY_KEY_CHARS_MAX;
+    let key = std::str::from_utf8(value.as_bytes()).ok().filter(|key| (1..=max).contains(&key.chars().count()));
+    key.map(Some).ok_or_else(|| {
+        let detail = format!("expected an Idempotency-Key of 1 to {max} characters");
+        Problem::new(StatusCode::BAD_REQUEST, "bad_idempotency_key", detail)
+    })
+}
+
+pub(crate) fn page_limit(limit: Option<&str>) -> Result<usize, Problem> {
+    let Some(text) = limit else { return Ok(PAGE_ITEMS_DEFAULT) };
+    let limit = text.parse::<usize>().ok().filter(|limit| (1..=PAGE_ITEMS_MAX).contains(limit));
+    limit.ok_or_else(|| Problem::bad_request(format!("limit: expected a number from 1 to {PAGE_ITEMS_MAX}")))
+}
+
+pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response {
+    const TYPICAL_BYTES: usize = 1024;
+    let mut body = Vec::with_capacity(TYPICAL_BYTES);
+    if let Err(error) = serde_json::to_writer(&mut body, value) {
+        tracing::error!(%error, "an answer could not be written as JSON");
+        return Problem::internal().into_response();
+    }
+    let mut response = Response::new(axum::body::Body::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// Runs work that should be finished even when the client hangs up.
+pub(crate) async fn detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Result<T, Problem> {
+    tokio::spawn(work).await.map_err(|error| {
+        tracing::error!(%error, "a handler failed");
+        Problem::internal()
+    })
+}

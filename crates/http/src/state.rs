@@ -1,0 +1,56 @@
+//! What every handler can reach.
+
+use std::{io::Write, sync::Arc};
+
+use mobimir_core::secret::SecretHash;
+use mobimir_shop::Shop;
+
+use crate::{limits::Limits, metrics::Metrics};
+
+#[derive(Clone)]
+pub struct AppState {
+    pub shop: Shop,
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) operators: Vec<SecretHash>,
+    pub(crate) limits: Limits,
+    pub(crate) metrics: Metrics,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) policy: serde_json::Value,
+}
+
+/// What the process knows about its stores.
+pub trait Backend: Send + Sync {
+    /// Why the shop cannot serve now, if it cannot.
+    fn trouble(&self) -> Option<String>;
+
+    /// Lines for `/metrics`, in the OpenMetrics text format.
+    fn metrics(&self) -> String {
+        String::new()
+    }
+
+    /// Writes a consistent copy of all data to `out`. Blocks.
+    fn dump(&self, out: &mut dyn Write) -> std::io::Result<()>;
+}
+
+impl AppState {
+    /// Each of `operator_tokens` opens the operator's calls; without one nobody is an operator. `policy` is what
+    /// `/v1/ops/policy` shows.
+    pub fn new(
+        shop: Shop,
+        operator_tokens: &[&str],
+        limits: Limits,
+        backend: Box<dyn Backend>,
+        policy: serde_json::Value,
+    ) -> Self {
+        let operators = operator_tokens.iter().map(|token| SecretHash::of(token.as_bytes())).collect();
+        let inner = Inner { operators, limits, metrics: Metrics::new(), backend: backend.into(), policy };
+        Self { shop, inner: Arc::new(inner) }
+    }
+
+    pub(crate) fn is_operator(&self, token: &str) -> bool {
+        self.inner.operators.iter().any(|hash| hash.matches(token.as_bytes()))
+    }
+}

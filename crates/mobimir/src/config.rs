@@ -1,0 +1,267 @@
+//! The configuration: one TOML file, every key also as an environment variable `MOBIMIR_...`, and the flags of the
+//! command line before both.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use anyhow::{Context, Result, bail};
+use mobimir_core::zone::Zone;
+use mobimir_embedded::Options;
+use mobimir_http::Limits;
+use mobimir_shop::ShopSettings;
+use serde::Deserialize;
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Config {
+    pub(crate) listen: SocketAddr,
+    pub(crate) data: PathBuf,
+    /// A policy's file or the name of a built-in one.
+    pub(crate) policy: String,
+    pub(crate) operator_token: Option<Secret>,
+    pub(crate) zones: Vec<Zone>,
+    /// `text` or `json`.
+    pub(crate) log_format: LogFormat,
+    /// As in `info` or `mobimir_http=debug,info`.
+    pub(crate) log_level: String,
+    pub(crate) password_memory_kib: u32,
+    pub(crate) limits: LimitsConfig,
+    pub(crate) embedded: EmbeddedConfig,
+}
+
+/// A secret: never written to logs or errors.
+#[derive(Clone, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Secret(pub(crate) String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LimitsConfig {
+    pub(crate) body_bytes_max: usize,
+    pub(crate) header_bytes_max: usize,
+    pub(crate) headers_max: usize,
+    pub(crate) header_read_ms_max: u64,
+    pub(crate) request_ms_max: u64,
+    pub(crate) connections_max: usize,
+    pub(crate) shutdown_ms_max: u64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct EmbeddedConfig {
+    pub(crate) product_cache_items: u64,
+    pub(crate) session_cache_items: u64,
+    pub(crate) cart_cache_items: u64,
+    pub(crate) block_cache_bytes: u64,
+    pub(crate) memtable_bytes: u64,
+}
+
+/// Every key, and how its environment variable is read.
+const KEYS: &[(&str, Kind)] = &[
+    ("listen", Kind::Text),
+    ("data", Kind::Text),
+    ("policy", Kind::Text),
+    ("operator_token", Kind::Text),
+    ("zones", Kind::List),
+    ("log_format", Kind::Text),
+    ("log_level", Kind::Text),
+    ("password_memory_kib", Kind::Number),
+    ("limits.body_bytes_max", Kind::Number),
+    ("limits.header_bytes_max", Kind::Number),
+    ("limits.headers_max", Kind::Number),
+    ("limits.header_read_ms_max", Kind::Number),
+    ("limits.request_ms_max", Kind::Number),
+    ("limits.connections_max", Kind::Number),
+    ("limits.shutdown_ms_max", Kind::Number),
+    ("embedded.product_cache_items", Kind::Number),
+    ("embedded.session_cache_items", Kind::Number),
+    ("embedded.cart_cache_items", Kind::Number),
+    ("embedded.block_cache_bytes", Kind::Number),
+    ("embedded.memtable_bytes", Kind::Number),
+];
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Text,
+    Number,
+    /// Divided by commas.
+    List,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let shop = ShopSettings::default();
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            data: PathBuf::from("data"),
+            policy: "embedded".into(),
+            operator_token: None,
+            zones: shop.zones,
+            log_format: LogFormat::Text,
+            log_level: "info".into(),
+            password_memory_kib: shop.password_memory_kib,
+            limits: LimitsConfig::default(),
+            embedded: EmbeddedConfig::default(),
+        }
+    }
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        let limits = Limits::default();
+        Self {
+            body_bytes_max: limits.body_bytes_max,
+            header_bytes_max: limits.header_bytes_max,
+            headers_max: limits.headers_max,
+            header_read_ms_max: limits.header_read_ms_max,
+            request_ms_max: limits.request_ms_max,
+            connections_max: limits.connections_max,
+            shutdown_ms_max: limits.shutdown_ms_max,
+        }
+    }
+}
+
+impl From<&LimitsConfig> for Limits {
+    fn from(config: &LimitsConfig) -> Self {
+        Self {
+            body_bytes_max: config.body_bytes_max,
+            header_bytes_max: config.header_bytes_max,
+            headers_max: config.headers_max,
+            header_read_ms_max: config.header_read_ms_max,
+            request_ms_max: config.request_ms_max,
+            connections_max: config.connections_max,
+            shutdown_ms_max: config.shutdown_ms_max,
+        }
+    }
+}
+
+impl Default for EmbeddedConfig {
+    fn default() -> Self {
+        let options = Options::default();
+        Self {
+            product_cache_items: options.product_cache_items,
+            session_cache_items: options.session_cache_items,
+            cart_cache_items: options.cart_cache_items,
+            block_cache_bytes: options.block_cache_bytes,
+            memtable_bytes: options.memtable_bytes,
+        }
+    }
+}
+
+impl From<&EmbeddedConfig> for Options {
+    fn from(config: &EmbeddedConfig) -> Self {
+        Self {
+            product_cache_items: config.product_cache_items,
+            session_cache_items: config.session_cache_items,
+            cart_cache_items: config.cart_cache_items,
+            block_cache_bytes: config.block_cache_bytes,
+            memtable_bytes: config.memtable_bytes,
+        }
+    }
+}
+
+impl Config {
+    /// From a file, if one is given, and the environment.
+    pub(crate) fn load(file: Option<&std::path::Path>) -> Result<Self> {
+        let text = match file {
+            Some(path) => std::fs::read_to_string(path).with_context(|| format!("cannot read the configuration {}", path.display()))?,
+            None => String::new(),
+        };
+        let name = file.map_or_else(|| "configuration".to_owned(), |path| path.display().to_string());
+        Self::parse(&text, &name, |variable| std::env::var(variable).ok())
+    }
+
+    fn parse(text: &str, name: &str, environment: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        // First by itself, so that what is wrong is named with its line.
+        if let Err(error) = toml::from_str::<Config>(text) {
+            let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+            // A secret must not be quoted.
+            bail!("{name}:{line}: {}", error.message());
+        }
+        let mut table: toml::Table = toml::from_str(text)?;
+        for (key, kind) in KEYS {
+            let variable = format!("MOBIMIR_{}", key.to_uppercase().replace('.', "_"));
+            let Some(text) = environment(&variable).filter(|text| !text.is_empty()) else { continue };
+            let value = match kind {
+                Kind::Text => toml::Value::String(text),
+                Kind::Number => toml::Value::Integer(text.parse().with_context(|| format!("{variable}: expected a number, got {text:?}"))?),
+                Kind::List => toml::Value::Array(text.split(',').map(|item| toml::Value::String(item.trim().to_owned())).collect()),
+            };
+            let mut place = &mut table;
+            let (groups, leaf) = key.rsplit_once('.').map_or((None, *key), |(group, leaf)| (Some(group), leaf));
+            if let Some(group) = groups {
+                let inner = place.entry(group).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+                place = inner.as_table_mut().with_context(|| format!("{name}: {group}: expected a table"))?;
+            }
+            place.insert(leaf.to_owned(), value);
+        }
+        let config: Config = table.try_into().map_err(|error: toml::de::Error| anyhow::anyhow!("environment: {}", error.message()))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.zones.is_empty() {
+            bail!("zones: expected at least one, like [\"MSK\", \"SPB\"]");
+        }
+        if self.operator_token.as_ref().is_some_and(|token| token.0.len() < 8) {
+            bail!("operator_token: expected at least 8 characters");
+        }
+        if self.limits.request_ms_max == 0 || self.limits.connections_max == 0 || self.limits.headers_max == 0 {
+            bail!("limits: expected numbers above zero");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn none(_: &str) -> Option<String> {
+        None
+    }
+
+    #[test]
+    fn every_key_has_its_variable() {
+        let text = |key: &str| match key {
+            "listen" => "127.0.0.1:1".to_owned(),
+            "zones" => "MSK, A1".to_owned(),
+            "log_format" => "json".to_owned(),
+            _ => "12345678".to_owned(),
+        };
+        for (key, _) in KEYS {
+            let variable = format!("MOBIMIR_{}", key.to_uppercase().replace('.', "_"));
+            let changed = Config::parse("", "c", |asked| (asked == variable).then(|| text(key))).unwrap();
+            let before = format!("{:?}", Config::parse("", "c", none).unwrap());
+            assert_ne!(format!("{changed:?}"), before, "{variable} changes nothing");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        let wrong = |text: &str| Config::parse(text, "shop.toml", none).unwrap_err().to_string();
+        assert!(wrong("\nlimits = { bodies = 1 }").starts_with("shop.toml:2: unknown field `bodies`"), "{}", wrong("\nlimits = { bodies = 1 }"));
+        assert!(wrong("listen = \"nowhere\"").starts_with("shop.toml:1: "));
+        assert!(wrong("zones = []").contains("expected at least one"));
+        assert!(wrong("zones = [\"msk\"]").contains("expected a zone"));
+    }
+
+    #[test]
+    fn a_secret_is_not_shown() {
+        let config = Config::parse("operator_token = \"a-very-long-secret\"", "c", none).unwrap();
+        assert!(!format!("{config:?}").contains("very-long"));
+    }
+}

@@ -1,0 +1,239 @@
+//! `kill -9` under load, again and again: whatever was acknowledged is there.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use hyper::Method;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{
+    Client, Customer, Process,
+    shop::{items, operator, product},
+};
+
+const ROUNDS_DEFAULT: usize = 30;
+const SHOPPERS: usize = 8;
+const PRODUCTS: usize = 6;
+
+/// What one shopper was told, over all rounds.
+struct Shopper {
+    token: String,
+    round: usize,
+    /// Order id -> units, of every order that was acknowledged.
+    orders: Vec<(String, u64)>,
+    /// Keys whose answer never came.
+    in_doubt: Vec<(String, Value)>,
+    /// Units by product that were acknowledged as added to the cart, and those whose answer never came.
+    added: HashMap<String, u64>,
+    added_in_doubt: HashMap<String, u64>,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_acknowledged_survives_kill_9() {
+    let rounds = std::env::var("MOBIMIR_CRASH_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(ROUNDS_DEFAULT);
+    let dir = TempDir::new().unwrap();
+    let data = dir.path().join("data");
+    // A short deadline, so that the reconciler has what to do between two rounds.
+    let policy = dir.path().join("policy.toml");
+    std::fs::write(&policy, "[times]\ncheckout_deadline = \"1s\"\n").unwrap();
+    let start = || Process::start(&["serve", "--policy", policy.to_str().unwrap()], &data, &[]);
+
+    let shop = start();
+    let mut products = Vec::new();
+    for _ in 0..PRODUCTS {
+        products.push(product(&shop.host, 100_000).await);
+    }
+    let restocked: Arc<Mutex<HashMap<String, (u64, u64)>>> = Arc::default();
+    let mut shoppers = Vec::new();
+    for _ in 0..SHOPPERS {
+        let customer = Customer::new(&shop.host).await;
+        shoppers.push(Shopper {
+            token: customer.login["token"].as_str().unwrap().to_owned(),
+            round: 0,
+            orders: Vec::new(),
+            in_doubt: Vec::new(),
+            added: HashMap::new(),
+            added_in_doubt: HashMap::new(),
+        });
+    }
+    shop.kill();
+
+    for round in 0..rounds {
+        let shop = start();
+        let stop = Arc::new(AtomicBool::new(false));
+        let load: Vec<_> = shoppers
+            .drain(..)
+            .enumerate()
+            .map(|(n, mut shopper)| {
+                let (host, products, stop, restocked) = (shop.host.clone(), products.clone(), stop.clone(), restocked.clone());
+                shopper.round = round;
+                tokio::spawn(async move {
+                    if n == 0 {
+                        restock(&host, &products, &stop, &restocked).await;
+                    } else {
+                        shopper.shop(&host, &products, &stop).await;
+                    }
+                    shopper
+                })
+            })
+            .collect();
+        // Another moment every round.
+        tokio::time::sleep(Duration::from_millis(40 + (round as u64 * 37) % 200)).await;
+        shop.kill();
+        stop.store(true, Ordering::SeqCst);
+        for task in load {
+            shoppers.push(task.await.unwrap());
+        }
+    }
+
+    let shop = start();
+    let host = shop.host.clone();
+    settled(&host).await;
+    let mut sold = 0;
+    for shopper in &mut shoppers {
+        sold += shopper.check(&host).await;
+    }
+    let mut received_low = 0;
+    let mut received_high = 0;
+    let mut there = 0;
+    for product in &products {
+        let stock = operator(&host).get(&format!("/v1/products/{product}/stock?detail=true")).await.expect(200);
+        let number = |name: &str| stock["MSK"][name].as_u64().unwrap();
+        assert_eq!(number("reserved"), 0, "the reconciler left something: {stock}");
+        there += number("available") + number("sold");
+        sold -= number("sold") as i64;
+        let (acknowledged, in_doubt) = restocked.lock().unwrap().get(product).copied().unwrap_or_default();
+        received_low += 100_000 + acknowledged;
+        received_high += 100_000 + acknowledged + in_doubt;
+    }
+    assert_eq!(sold, 0, "what was sold is not what was ordered");
+    assert!((received_low..=received_high).contains(&there), "STK-1: {there} units, expected {received_low}..={received_high}");
+    let invariants = operator(&host).get("/v1/ops/invariants").await.expect(200);
+    for invariant in invariants["items"].as_array().unwrap() {
+        assert_eq!(invariant["violations"], 0, "{invariant}");
+    }
+    let orders: usize = shoppers.iter().map(|shopper| shopper.orders.len()).sum();
+    let doubts: usize = shoppers.iter().map(|shopper| shopper.in_doubt.len()).sum();
+    println!("{rounds} rounds: {orders} orders acknowledged and found, {doubts} in doubt");
+    assert!(orders > rounds, "there was hardly any load: {orders} orders in {rounds} rounds");
+    assert!(shop.terminate().success());
+}
+
+impl Shopper {
+    async fn shop(&mut self, host: &str, products: &[String], stop: &AtomicBool) {
+        let mut client = Client::with_token(host, &self.token);
+        for n in 0.. {
+            if stop.load(Ordering::SeqCst) {
+                return;
+            }
+            let product = products[n % products.len()].clone();
+            let quantity = 1 + n as u64 % 3;
+            if n % 2 == 0 {
+                let key = format!("{}-{n}", self.round);
+                let body = items(&product, quantity);
+                match client.send(Method::POST, "/v1/orders", &[("idempotency-key", &key)], Some(body.clone())).await {
+                    Ok(answer) if answer.status == 201 => {
+                        self.orders.push((answer.json()["order_id"].as_str().unwrap().to_owned(), quantity));
+                    }
+                    Ok(answer) => panic!("{answer:?}"),
+                    Err(_) => return self.in_doubt.push((key, body)),
+                }
+            } else {
+                let body = json!({ "product_id": product, "quantity": quantity });
+                match client.send(Method::POST, "/v1/cart/items", &[], Some(body)).await {
+                    Ok(answer) if answer.status == 200 => *self.added.entry(product).or_default() += quantity,
+                    Ok(answer) => panic!("{answer:?}"),
+                    Err(_) => return *self.added_in_doubt.entry(product).or_default() += quantity,
+                }
+            }
+        }
+    }
+
+    /// Every acknowledged order is found (ORD-1), doubtful ones get one definite answer, the cart is as acknowledged
+    /// (CRT-1); how many units this shopper has bought.
+    async fn check(&mut self, host: &str) -> i64 {
+        let mut client = Client::with_token(host, &self.token);
+        for (key, body) in &self.in_doubt {
+            let answer = client.order(key, body.clone()).await;
+            let quantity = body["items"][0]["quantity"].as_u64().unwrap();
+            match answer.status.as_u16() {
+                201 => self.orders.push((answer.json()["order_id"].as_str().unwrap().to_owned(), quantity)),
+                409 => drop(answer.problem(409, "checkout_aborted")),
+                _ => panic!("{answer:?}"),
+            }
+        }
+        let mut units = 0;
+        for (order, quantity) in &self.orders {
+            let found = client.get(&format!("/v1/orders/{order}")).await.expect(200);
+            assert_eq!(found["items"][0]["quantity"], *quantity);
+            units += *quantity as i64;
+        }
+        let mut listed = 0;
+        let mut path = "/v1/orders?limit=100".to_owned();
+        loop {
+            let page = client.get(&path).await.expect(200);
+            listed += page["items"].as_array().unwrap().len();
+            match page["next"].as_str() {
+                Some(next) => path = format!("/v1/orders?limit=100&after={next}"),
+                None => break,
+            }
+        }
+        assert_eq!(listed, self.orders.len(), "ORD-1: the history is not what was acknowledged");
+
+        let cart = client.get("/v1/cart").await.expect(200);
+        for item in cart["items"].as_array().unwrap() {
+            let (product, quantity) = (item["product_id"].as_str().unwrap(), item["quantity"].as_u64().unwrap());
+            let acknowledged = self.added.remove(product).unwrap_or_default();
+            let in_doubt = self.added_in_doubt.get(product).copied().unwrap_or_default();
+            assert!((acknowledged..=acknowledged + in_doubt).contains(&quantity), "CRT-1: {quantity}, acknowledged {acknowledged}, in doubt {in_doubt}");
+        }
+        assert!(self.added.is_empty(), "CRT-1: lost from the cart: {:?}", self.added);
+        units
+    }
+}
+
+async fn restock(host: &str, products: &[String], stop: &AtomicBool, restocked: &Mutex<HashMap<String, (u64, u64)>>) {
+    let mut client = operator(host);
+    for product in products.iter().cycle() {
+        if stop.load(Ordering::SeqCst) {
+            return;
+        }
+        let answer = client.send(Method::PUT, &format!("/v1/products/{product}/stock/MSK"), &[], Some(json!({ "delta": 3 }))).await;
+        let mut restocked = restocked.lock().unwrap();
+        let (acknowledged, in_doubt) = restocked.entry(product.clone()).or_default();
+        match answer {
+            Ok(answer) if answer.status == 200 => *acknowledged += 3,
+            Ok(answer) => panic!("{answer:?}"),
+            Err(_) => {
+                *in_doubt += 3;
+                return;
+            }
+        }
+    }
+}
+
+/// Waits until the reconciler has nothing left to do: nothing is reserved any more.
+async fn settled(host: &str) {
+    for _ in 0..300 {
+        let mut reserved = 0;
+        let mut client = operator(host);
+        let list = client.get("/v1/products?limit=100").await.expect(200);
+        for product in list["items"].as_array().unwrap() {
+            let id = product["product_id"].as_str().unwrap();
+            let stock = client.get(&format!("/v1/products/{id}/stock?detail=true")).await.expect(200);
+            reserved += stock["MSK"]["reserved"].as_u64().unwrap();
+        }
+        if reserved == 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    panic!("the reconciler does not settle what the crashes left");
+}

@@ -1,0 +1,11 @@
+//! The shop as its users meet it: the program, started as a process, over HTTP and in a browser. One binary, so that
+//! it is linked once.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod api;
+mod commands;
+mod concurrency;
+mod crash;
+mod malformed;
+mod support;

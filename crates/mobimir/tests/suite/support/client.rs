@@ -1,0 +1,126 @@
+//! A client with one connection that is kept open.
+
+use std::io;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::{HeaderMap, Method, Request, StatusCode, client::conn::http1, header};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpStream;
+
+pub(crate) struct Client {
+    host: String,
+    token: Option<String>,
+    sender: Option<http1::SendRequest<Full<Bytes>>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Client {
+    pub(crate) fn new(host: &str) -> Self {
+        Self { host: host.to_owned(), token: None, sender: None }
+    }
+
+    pub(crate) fn with_token(host: &str, token: &str) -> Self {
+        Self { token: Some(token.to_owned()), ..Self::new(host) }
+    }
+
+    pub(crate) async fn get(&mut self, path: &str) -> Answer {
+        self.send(Method::GET, path, &[], None).await.unwrap()
+    }
+
+    pub(crate) async fn post(&mut self, path: &str, body: Value) -> Answer {
+        self.send(Method::POST, path, &[], Some(body)).await.unwrap()
+    }
+
+    pub(crate) async fn put(&mut self, path: &str, body: Value) -> Answer {
+        self.send(Method::PUT, path, &[], Some(body)).await.unwrap()
+    }
+
+    pub(crate) async fn patch(&mut self, path: &str, body: Value) -> Answer {
+        self.send(Method::PATCH, path, &[], Some(body)).await.unwrap()
+    }
+
+    pub(crate) async fn delete(&mut self, path: &str) -> Answer {
+        self.send(Method::DELETE, path, &[], None).await.unwrap()
+    }
+
+    pub(crate) async fn order(&mut self, key: &str, body: Value) -> Answer {
+        self.send(Method::POST, "/v1/orders", &[("idempotency-key", key)], Some(body)).await.unwrap()
+    }
+
+    /// An error means that no answer came: the server may be gone, and may or may not have done what was asked.
+    pub(crate) async fn send(&mut self, method: Method, path: &str, headers: &[(&str, &str)], body: Option<Value>) -> io::Result<Answer> {
+        let bytes = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
+        let mut request = Request::builder().method(method).uri(path).header(header::HOST, &self.host);
+        if !bytes.is_empty() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        if let Some(token) = &self.token {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.exchange(request.body(Full::new(bytes)).unwrap()).await
+    }
+
+    pub(crate) async fn exchange(&mut self, request: Request<Full<Bytes>>) -> io::Result<Answer> {
+        let usable = match &mut self.sender {
+            Some(sender) => sender.ready().await.is_ok(),
+            None => false,
+        };
+        if !usable {
+            let stream = TcpStream::connect(&self.host).await?;
+            stream.set_nodelay(true)?;
+            let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+            tokio::spawn(connection);
+            self.sender = Some(sender);
+        }
+        let Some(sender) = &mut self.sender else { return Err(io::Error::other("no connection")) };
+        let answered = async {
+            let response = sender.send_request(request).await.map_err(io::Error::other)?;
+            let (parts, body) = response.into_parts();
+            let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
+            Ok(Answer { status: parts.status, headers: parts.headers, body })
+        }
+        .await;
+        if answered.is_err() {
+            self.sender = None;
+        }
+        answered
+    }
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error} in {self:?}"))
+    }
+
+    /// The body, if the status is the expected one.
+    #[track_caller]
+    pub(crate) fn expect(&self, status: u16) -> Value {
+        assert_eq!(self.status.as_u16(), status, "{}", String::from_utf8_lossy(&self.body));
+        if self.body.is_empty() { Value::Null } else { self.json() }
+    }
+
+    /// A problem with this status and code.
+    #[track_caller]
+    pub(crate) fn problem(&self, status: u16, code: &str) -> Value {
+        let body = self.expect(status);
+        assert_eq!(self.header("content-type"), Some("application/problem+json"), "{body}");
+        assert_eq!(body["code"], code, "{body}");
+        assert_eq!(body["status"], status, "{body}");
+        body
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+}

@@ -1,0 +1,9 @@
+//! What the tests share: the program as a process, and clients for it.
+
+pub(crate) mod client;
+pub(crate) mod process;
+pub(crate) mod shop;
+
+pub(crate) use client::{Answer, Client};
+pub(crate) use process::Process;
+pub(crate) use shop::Customer;

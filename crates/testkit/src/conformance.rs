@@ -1,0 +1,203 @@
+//! The suite that says what the ports mean. Every store passes it: those that are there, and those to come.
+//!
+//! For each kind of data it does three things:
+//! - random sequences of operations are applied to the store and to the model, and every answer must be the same;
+//! - the numbered promises are put under race, 64 callers at once;
+//! - examples of what is known to go wrong: expiry, equal times, names that are prefixes, the longest and oddest data.
+//!
+//! A store plugs in by a [`Factory`]; its whole test file is
+//!
+//! ```
+//! use mobimir_testkit::{conformance_tests, model::ModelStore};
+//!
+//! conformance_tests!(|| async { ModelStore::stores() });
+//! ```
+//!
+//! A store of some kinds of data only names those, and lets the model stand in for the rest:
+//! `conformance_tests!(factory(); carts, orders, sessions);`.
+//!
+//! The suite asks for one fresh set of stores for each kind of data and keeps every case in a universe of its own
+//! ([`arena`]), so that stores which take long to set up are set up rarely.
+
+mod arena;
+mod carts;
+mod check;
+mod orders;
+mod products;
+mod sessions;
+mod users;
+
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+use mobimir_core::ports::Stores;
+use proptest::{
+    collection,
+    strategy::Strategy,
+    test_runner::{Config, TestError, TestRunner},
+};
+use tokio::runtime::Runtime;
+
+use self::{
+    arena::{Arena, Bench},
+    check::Checked,
+};
+
+/// Makes stores to test.
+#[async_trait]
+pub trait Factory: Send + Sync {
+    /// Stores that are empty and share nothing with any given out before.
+    async fn fresh(&self) -> Stores;
+}
+
+#[async_trait]
+impl<F, T> Factory for F
+where
+    F: Fn() -> T + Send + Sync,
+    T: Future<Output = Stores> + Send,
+{
+    async fn fresh(&self) -> Stores {
+        self().await
+    }
+}
+
+/// How hard to try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConformanceOptions {
+    /// Random sequences for each kind of data.
+    pub cases: u32,
+    /// Operations in the longest sequence.
+    pub steps: usize,
+    /// How often each race is run.
+    pub rounds: u32,
+}
+
+/// Overrides [`ConformanceOptions::cases`].
+pub const CASES_VARIABLE: &str = "MOBIMIR_CONFORMANCE_CASES";
+
+/// Further attempts to make a failing sequence shorter.
+const SHRINK_ATTEMPTS_MAX: u32 = 500;
+const WORKER_THREADS: usize = 4;
+
+impl Default for ConformanceOptions {
+    fn default() -> Self {
+        Self { cases: 48, steps: 60, rounds: 4 }
+    }
+}
+
+impl ConformanceOptions {
+    /// The default, with what the environment says about it.
+    pub fn from_env() -> Self {
+        let default = Self::default();
+        match std::env::var(CASES_VARIABLE) {
+            Ok(text) => {
+                let cases = text.parse().unwrap_or_else(|_| panic!("expected a number in {CASES_VARIABLE}, got {text:?}"));
+                Self { cases, ..default }
+            }
+            Err(_) => default,
+        }
+    }
+}
+
+pub fn products(factory: &impl Factory, options: ConformanceOptions) {
+    products::conform(&Suite::new(factory, options));
+}
+
+pub fn users(factory: &impl Factory, options: ConformanceOptions) {
+    users::conform(&Suite::new(factory, options));
+}
+
+pub fn carts(factory: &impl Factory, options: ConformanceOptions) {
+    carts::conform(&Suite::new(factory, options));
+}
+
+pub fn orders(factory: &impl Factory, options: ConformanceOptions) {
+    orders::conform(&Suite::new(factory, options));
+}
+
+pub fn sessions(factory: &impl Factory, options: ConformanceOptions) {
+    sessions::conform(&Suite::new(factory, options));
+}
+
+pub fn all(factory: &impl Factory, options: ConformanceOptions) {
+    products(factory, options);
+    users(factory, options);
+    carts(factory, options);
+    orders(factory, options);
+    sessions(factory, options);
+}
+
+/// One `#[test]` for each kind of data, or for each that is named after the factory.
+#[macro_export]
+macro_rules! conformance_tests {
+    ($factory:expr) => {
+        $crate::conformance_tests!($factory; products, users, carts, orders, sessions);
+    };
+    ($factory:expr; $($area:ident),+ $(,)?) => {$(
+        #[test]
+        fn $area() {
+            $crate::conformance::$area(&$factory, $crate::conformance::ConformanceOptions::from_env());
+        }
+    )+};
+}
+
+/// The stores under test, and the runtime that they live on.
+struct Suite {
+    options: ConformanceOptions,
+    arena: Arena,
+    runtime: Runtime,
+}
+
+impl Suite {
+    fn new(factory: &impl Factory, options: ConformanceOptions) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(WORKER_THREADS)
+            .enable_all()
+            .build()
+            .expect("a runtime can be started");
+        let stores = runtime.block_on(factory.fresh());
+        Self { options, arena: Arena::new(stores), runtime }
+    }
+
+    /// Applies random sequences of steps to the store and to the model; a failure panics with the shortest
+    /// sequence that was found to show it.
+    fn compare_with_model<S: Debug>(
+        &self,
+        what: &str,
+        step: impl Strategy<Value = S>,
+        run: impl AsyncFn(&Bench, &[S]) -> Checked,
+    ) {
+        let config = Config {
+            cases: self.options.cases,
+            max_shrink_iters: SHRINK_ATTEMPTS_MAX,
+            failure_persistence: None,
+            ..Config::default()
+        };
+        let steps = collection::vec(step, 1..=self.options.steps);
+        let outcome = TestRunner::new(config)
+            .run(&steps, |steps| self.runtime.block_on(run(&self.arena.bench(), &steps)));
+        match outcome {
+            Ok(()) => {}
+            Err(TestError::Fail(reason, steps)) => {
+                let steps: Vec<String> = steps.iter().map(|step| format!("\n  {step:?}")).collect();
+                panic!("{what} differ from the model: {reason}\nafter the steps{}", steps.concat())
+            }
+            Err(TestError::Abort(reason)) => panic!("no steps for {what} could be made up: {reason}"),
+        }
+    }
+
+    /// Runs a race several times, each time in a universe of its own.
+    fn race(&self, promise: &str, run: impl AsyncFn(&Bench) -> Checked) {
+        for round in 0..self.options.rounds {
+            if let Err(reason) = self.runtime.block_on(run(&self.arena.bench())) {
+                panic!("{promise} is broken in round {round}: {reason}");
+            }
+        }
+    }
+
+    fn example(&self, what: &str, run: impl AsyncFn(&Bench) -> Checked) {
+        if let Err(reason) = self.runtime.block_on(run(&self.arena.bench())) {
+            panic!("{what}: {reason}");
+        }
+    }
+}

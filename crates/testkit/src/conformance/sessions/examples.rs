@@ -1,0 +1,99 @@
+use mobimir_core::{
+    id::SessionId,
+    session::{
+        DEVICE_CHARS_MAX, Holder, RefreshToken, RefreshUse, Session, SessionState, USER_AGENT_CHARS_MAX,
+    },
+    time::Timestamp,
+};
+
+use super::{Bench, Checked, DAY_MS, HOUR_MS, Suite, TestCaseError, answered, pages, races::session, same};
+
+const PAGE: usize = 3;
+
+pub(super) fn conform(suite: &Suite) {
+    suite.example("SES-1: an expired session is gone from every read", expiry);
+    suite.example("an expired token is unknown, whatever its session does", token_expiry);
+    suite.example("sessions of one moment are ordered by rising id", equal_times);
+    suite.example("a session with everything there can be comes back whole", awkward_session);
+}
+
+async fn by_user(bench: &Bench, now: Timestamp) -> Result<Vec<SessionId>, TestCaseError> {
+    let (sessions, user) = (&bench.store.sessions, bench.universe.user(0));
+    let listed = pages(PAGE, None, async |after| sessions.by_user(user, after, PAGE, now).await).await?;
+    Ok(listed.into_iter().map(|session| session.id).collect())
+}
+
+async fn expiry(bench: &Bench) -> Checked {
+    let sessions = &bench.store.sessions;
+    let (of_user, token) = session(bench, 0);
+    let closed = SessionState::Closed {
+        at: bench.universe.start,
+        into: bench.universe.user(0),
+        merged: false,
+    };
+    let of_guest = Session { holder: Holder::Guest, state: closed, ..session(bench, 1).0 };
+    answered(sessions.insert(of_user.clone(), Some(token)).await)?;
+    answered(sessions.insert(of_guest.clone(), None).await)?;
+    let end = of_user.expires_at;
+    for (now, is_there) in [(end.plus_ms(-1), true), (end, false), (end.plus_ms(1), false)] {
+        for id in [of_user.id, of_guest.id] {
+            let found = answered(sessions.get(id, now).await)?;
+            same(format!("get at {now}, expires at {end}"), found.is_some(), is_there)?;
+        }
+        let listed = by_user(bench, now).await?;
+        same(format!("by_user at {now}, expires at {end}"), listed.len(), usize::from(is_there))?;
+        let unmerged = answered(sessions.unmerged(now, 100, now).await)?;
+        same(format!("unmerged at {now}, expires at {end}"), unmerged.len(), usize::from(is_there))?;
+    }
+    same("a token at its end", answered(sessions.use_refresh(token.hash, end).await)?, RefreshUse::Unknown)
+}
+
+async fn token_expiry(bench: &Bench) -> Checked {
+    let (sessions, start) = (&bench.store.sessions, bench.universe.start);
+    let (session, token) = session(bench, 0);
+    let short = RefreshToken { expires_at: start.plus_ms(HOUR_MS), ..token };
+    answered(sessions.insert(session.clone(), Some(short)).await)?;
+    // The session goes on, with a second token that lasts as long as it does.
+    let extended = Session {
+        expires_at: start.plus_ms(2 * DAY_MS),
+        version: session.version.next(start),
+        ..session.clone()
+    };
+    let hash = bench.universe.secret(1);
+    let long = RefreshToken { hash, session: session.id, expires_at: extended.expires_at };
+    same("extended", answered(sessions.update(extended, session.version, Some(long)).await)?, true)?;
+    let later = start.plus_ms(DAY_MS + HOUR_MS);
+    same("the session", answered(sessions.get(session.id, later).await)?.is_some(), true)?;
+    let short_used = answered(sessions.use_refresh(short.hash, later).await)?;
+    same("the first token", short_used, RefreshUse::Unknown)?;
+    let long_used = answered(sessions.use_refresh(long.hash, later).await)?;
+    same("the second token", long_used, RefreshUse::First(session.id))
+}
+
+async fn equal_times(bench: &Bench) -> Checked {
+    const SESSIONS: usize = 10;
+    let mut expected = Vec::new();
+    for n in 0..SESSIONS {
+        let (session, token) = session(bench, n);
+        expected.push(session.id);
+        answered(bench.store.sessions.insert(session, Some(token)).await)?;
+    }
+    expected.sort();
+    same("sessions by user", by_user(bench, bench.universe.start).await?, expected)
+}
+
+async fn awkward_session(bench: &Bench) -> Checked {
+    let (sessions, now) = (&bench.store.sessions, bench.universe.start);
+    for (n, address) in ["::1", "255.255.255.255", "2001:db8::ffff:1.2.3.4", "::ffff:10.0.0.1"].iter().enumerate() {
+        let awkward = Session {
+            ip_address: Some(address.parse().expect("these are addresses")),
+            user_agent: Some("😀".repeat(USER_AGENT_CHARS_MAX)),
+            device: Some("\u{1}'\"\\ё".chars().cycle().take(DEVICE_CHARS_MAX).collect()),
+            state: SessionState::Revoked { at: now },
+            ..session(bench, n).0
+        };
+        answered(sessions.insert(awkward.clone(), None).await)?;
+        same("get", answered(sessions.get(awkward.id, now).await)?, Some(awkward))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! The oracle: every port over plain maps behind one lock.
+//!
+//! A list is a filter, a sort and a cut; a change is the rule of the core applied to the value in the map. There is
+//! nothing to be fast with and nothing to get wrong.
+
+mod carts;
+mod orders;
+mod products;
+mod sessions;
+mod users;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use mobimir_core::{
+    cart::{Owner, StoredCart},
+    checkout::Checkout,
+    id::{OrderId, ProductId, SessionId, UserId},
+    order::{Order, StatusChange},
+    page::Page,
+    ports::Stores,
+    product::Product,
+    secret::SecretHash,
+    session::{RefreshToken, Session},
+    user::User,
+};
+
+#[derive(Default)]
+pub struct ModelStore {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    products: BTreeMap<ProductId, Product>,
+    checkouts: BTreeMap<OrderId, Checkout>,
+    users: BTreeMap<UserId, User>,
+    carts: BTreeMap<Owner, StoredCart>,
+    orders: BTreeMap<OrderId, (Order, Vec<StatusChange>)>,
+    sessions: BTreeMap<SessionId, Session>,
+    /// With whether it has been used.
+    refresh_tokens: BTreeMap<SecretHash, (RefreshToken, bool)>,
+}
+
+impl ModelStore {
+    /// A new, empty shop.
+    pub fn stores() -> Stores {
+        let model = Arc::new(ModelStore::default());
+        Stores {
+            products: model.clone(),
+            users: model.clone(),
+            carts: model.clone(),
+            orders: model.clone(),
+            sessions: model,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no operation of the model panics halfway")
+    }
+}
+
+/// The page of `items` that starts after the position with the key `after`.
+fn page<T, P, K: Ord>(
+    mut items: Vec<T>,
+    after: Option<P>,
+    limit: usize,
+    position: impl Fn(&T) -> P,
+    key: impl Fn(&P) -> K,
+) -> Page<T, P> {
+    items.sort_by_key(|item| key(&position(item)));
+    if let Some(after) = after {
+        let start = key(&after);
+        items.retain(|item| key(&position(item)) > start);
+    }
+    Page::cut(items, limit, position)
+}

@@ -1,0 +1,5 @@
+//! The model passes the suite that it is the oracle of.
+
+use mobimir_testkit::{conformance_tests, model::ModelStore};
+
+conformance_tests!(|| async { ModelStore::stores() });
