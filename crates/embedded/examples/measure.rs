@@ -18,7 +18,7 @@ fn main() {
         match args[1].as_str() {
             "fill" => {
                 let t = Instant::now();
-                for c in 0..20u128 { ProductStore::insert(&store, (c*500..c*500+500).map(|n| { let mut p = product(n.wrapping_mul(0x9E3779B97F4A7C15F39CC0605CEDC835), 5); p.name = format!("Телефон {} модель {}", ["Самсунг","Сяоми","Хонор","Эппл","Нокиа"][n as usize%5], n); p.category=format!("Категория {}", n%20); p.price=Money::from_kopecks((n as i128*7919)%100_000_00); p }).collect()).await.unwrap(); }
+                for c in 0..20u128 { ProductStore::insert(&store, (c*500..c*500+500).map(|n| { let mut p = product(n, 5); p.id = product_id(n.wrapping_mul(0x9E3779B97F4A7C15F39CC0605CEDC835)); p.name = format!("Телефон {} модель {}", ["Самсунг","Сяоми","Хонор","Эппл","Нокиа"][n as usize%5], n); p.category=format!("Категория {}", n%20); p.price=Money::from_kopecks((n as i128*7919)%100_000_00); p }).collect()).await.unwrap(); }
                 println!("10k products {:?} {}", t.elapsed(), rss());
                 let t = Instant::now();
                 for c in 0..200u128 { OrderStore::insert(&store, (c*500..c*500+500).map(|n| order(n, n%1000)).collect()).await.unwrap(); }

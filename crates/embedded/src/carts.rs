@@ -1,7 +1,8 @@
 //! Carts on the engine: a row with the times, a row a change, and one for the packed changes.
 //!
 //! A cart has at most [`cart::UNPACKED_CHANGES_MAX`] rows besides the packed one, so it is read and kept in memory
-//! as a whole; adding to it writes only what is new.
+//! as a whole. Adding to it writes the new row and its place among the touched carts; the row with the times is
+//! written only when rows are packed or none is added.
 
 use std::sync::Arc;
 
@@ -161,35 +162,39 @@ impl Shared {
         if let Some(expired) = stored.take_if(|stored| stored.cart.expires_at <= now) {
             remove_rows(txn, owner, &expired);
         }
-        let is_new = stored.is_none();
         let mut state = match &stored {
             Some(stored) => CartState::clone(stored),
             None => CartState::new(now, expires_at),
         };
+        state.cart.updated_at = state.cart.updated_at.max(now);
+        state.cart.expires_at = state.cart.expires_at.max(expires_at);
+        let mut times_are_stored = false;
         for change in changes {
             if !cart::is_known(&state.cart.changes, change.id) {
-                txn.put(cart_change::key(owner, change.id), cart_change::encode(&change));
+                let row = cart_change::encode(&change, state.cart.updated_at, state.cart.expires_at);
+                txn.put(cart_change::key(owner, change.id), row);
                 state.cart.changes.push(change);
+                times_are_stored = true;
             }
         }
         if state.rows().len() > cart::UNPACKED_CHANGES_MAX {
             pack(txn, owner, &mut state, now);
+            times_are_stored = false;
         }
-        state.cart.updated_at = state.cart.updated_at.max(now);
-        state.cart.expires_at = state.cart.expires_at.max(expires_at);
-        match &stored {
-            Some(stored) if stored.cart.updated_at != state.cart.updated_at => {
-                txn.remove(cart_touched::key(stored.cart.updated_at, owner));
-                txn.put(cart_touched::key(state.cart.updated_at, owner), records::nothing());
+        let was_touched_at = stored.as_ref().map(|stored| stored.cart.updated_at);
+        if was_touched_at != Some(state.cart.updated_at) {
+            if let Some(was_touched_at) = was_touched_at {
+                txn.remove(cart_touched::key(was_touched_at, owner));
             }
-            Some(_) => {}
-            None => txn.put(cart_touched::key(state.cart.updated_at, owner), records::nothing()),
+            txn.put(cart_touched::key(state.cart.updated_at, owner), records::nothing());
         }
-        if is_new {
+        if stored.is_none() {
             // When the cart is extended this stays as it is: whoever sweeps looks at the cart again.
             txn.put(expiry::key(state.cart.expires_at, Expiring::Cart(owner)), records::nothing());
         }
-        txn.put(cart_row::key(owner), cart_row::encode(state.times()));
+        if stored.is_none() || !times_are_stored {
+            txn.put(cart_row::key(owner), cart_row::encode(state.times()));
+        }
         self.carts.stage(txn.job(), owner, Some(Arc::new(state)));
         Ok(())
     }
@@ -216,7 +221,8 @@ fn pack(txn: &mut Txn<'_>, owner: Owner, state: &mut CartState, now: Timestamp) 
     for change in state.rows() {
         txn.remove(cart_change::key(owner, change.id));
     }
-    txn.put(cart_change::packed_key(owner), cart_change::encode(&packed));
+    let row = cart_change::encode(&packed, state.cart.updated_at, state.cart.expires_at);
+    txn.put(cart_change::packed_key(owner), row);
     state.cart.changes = vec![packed];
     state.has_packed = true;
 }
@@ -244,12 +250,15 @@ where
 {
     let CartTimes { created_at, updated_at, expires_at } = cart_row::decode(times)?;
     let packed_key = cart_change::packed_key(owner);
+    let mut cart = StoredCart { changes: Vec::new(), created_at, updated_at, expires_at };
     let mut has_packed = false;
-    let mut changes = Vec::new();
     for row in rows {
         let (key, value) = row?;
         has_packed |= *key.as_ref() == *packed_key.bytes;
-        changes.push(cart_change::decode(value.as_ref())?);
+        let stored = cart_change::decode(value.as_ref())?;
+        cart.updated_at = cart.updated_at.max(stored.touched_at);
+        cart.expires_at = cart.expires_at.max(stored.expires_at);
+        cart.changes.push(stored.change);
     }
-    Ok(CartState { cart: StoredCart { changes, created_at, updated_at, expires_at }, has_packed })
+    Ok(CartState { cart, has_packed })
 }

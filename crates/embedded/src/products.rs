@@ -1,6 +1,9 @@
 //! Products with their stock on the engine.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use mobimir_core::{
@@ -142,10 +145,12 @@ impl ProductStore for EmbeddedStore {
     async fn list(&self, query: ProductQuery) -> StoreResult<Page<Arc<Product>, ProductPosition>> {
         self.read(move |shared| {
             let found = catalogue::find(&shared.tables, &query)?;
+            // The index was read a moment before the products; one that was changed in between may match no more.
+            // Its name is not stemmed again for that: it cannot have become something else altogether.
+            let conditions = ProductQuery { terms: BTreeSet::new(), ..query };
             let mut items = Vec::with_capacity(found.ids.len());
             for id in found.ids {
-                // The index was read a moment before the product; what was changed in between may match no more.
-                items.extend(shared.product(id)?.filter(|product| query.matches(product)));
+                items.extend(shared.product(id)?.filter(|product| conditions.matches(product)));
             }
             Ok(Page { items, next: found.next })
         })

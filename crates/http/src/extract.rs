@@ -60,6 +60,11 @@ pub(crate) async fn read_body(request: Request, state: &AppState) -> Result<Byte
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    // Every body is an object; serde would take an array for one, field by field.
+    let is_array = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
+    if is_array && serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok() {
+        return Err(Problem::invalid("expected a JSON object, got an array"));
+    }
     serde_json::from_slice(bytes).map_err(|error| match error.classify() {
         serde_json::error::Category::Data => Problem::invalid(error.to_string()),
         _ => Problem::new(StatusCode::BAD_REQUEST, "bad_json", format!("expected a JSON body: {error}")),

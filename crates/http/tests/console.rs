@@ -1,5 +1,7 @@
 //! Who may see the console, and what stands on it.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::{io::Write, sync::Arc};
 
 use axum::{

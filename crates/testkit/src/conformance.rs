@@ -70,18 +70,18 @@ pub struct ConformanceOptions {
     pub steps: usize,
     /// How often each race is run.
     pub rounds: u32,
+    /// Attempts to make a failing sequence shorter.
+    pub shrink_attempts: u32,
 }
 
 /// Overrides [`ConformanceOptions::cases`].
 pub const CASES_VARIABLE: &str = "MOBIMIR_CONFORMANCE_CASES";
 
-/// Further attempts to make a failing sequence shorter.
-const SHRINK_ATTEMPTS_MAX: u32 = 500;
 const WORKER_THREADS: usize = 4;
 
 impl Default for ConformanceOptions {
     fn default() -> Self {
-        Self { cases: 48, steps: 60, rounds: 4 }
+        Self { cases: 48, steps: 60, rounds: 4, shrink_attempts: 500 }
     }
 }
 
@@ -91,7 +91,9 @@ impl ConformanceOptions {
         let default = Self::default();
         match std::env::var(CASES_VARIABLE) {
             Ok(text) => {
-                let cases = text.parse().unwrap_or_else(|_| panic!("expected a number in {CASES_VARIABLE}, got {text:?}"));
+                let cases = text
+                    .parse()
+                    .unwrap_or_else(|_| panic!("expected a number in {CASES_VARIABLE}, got {text:?}"));
                 Self { cases, ..default }
             }
             Err(_) => default,
@@ -169,7 +171,7 @@ impl Suite {
     ) {
         let config = Config {
             cases: self.options.cases,
-            max_shrink_iters: SHRINK_ATTEMPTS_MAX,
+            max_shrink_iters: self.options.shrink_attempts,
             failure_persistence: None,
             ..Config::default()
         };

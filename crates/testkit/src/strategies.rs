@@ -53,9 +53,41 @@ pub fn zone() -> impl Strategy<Value = Zone> {
 pub fn text(chars_max: usize) -> impl Strategy<Value = String> {
     let word = sample::select(
         &[
-            "Телефон", "чёрный", "ЧЕРНЫЙ", "наушники", "Phone", "phones", "ёж", "X-1000", "é", "ß", "ﬃ",
-            "İ", "東京", "😀", "👨‍👩‍👧", "%", "_", "'", "\"", "\\", "{$gt}", "$", ".", "a.b", "/", "\t", "\u{1}",
-            "\u{7f}", "\u{feff}", "\u{200f}", "\u{ffff}", "\u{10ffff}", "NULL", "0", "-1",
+            "Телефон",
+            "чёрный",
+            "ЧЕРНЫЙ",
+            "наушники",
+            "Phone",
+            "phones",
+            "ёж",
+            "X-1000",
+            "é",
+            "ß",
+            "ﬃ",
+            "İ",
+            "東京",
+            "😀",
+            "👨‍👩‍👧",
+            "%",
+            "_",
+            "'",
+            "\"",
+            "\\",
+            "{$gt}",
+            "$",
+            ".",
+            "a.b",
+            "/",
+            "\t",
+            "\u{1}",
+            "\u{7f}",
+            "\u{feff}",
+            "\u{200f}",
+            "\u{ffff}",
+            "\u{10ffff}",
+            "NULL",
+            "0",
+            "-1",
         ][..],
     );
     let words = collection::vec(word, 1..5).prop_map(|words| words.join(" "));
@@ -108,9 +140,8 @@ pub fn product() -> impl Strategy<Value = Product> {
 }
 
 pub fn product_edit() -> impl Strategy<Value = ProductEdit> {
-    (option::of(text(300)), option::of(text(100)), option::of(price()), option::of(attributes())).prop_map(
-        |(name, category, price, attributes)| ProductEdit { name, category, price, attributes },
-    )
+    (option::of(text(300)), option::of(text(100)), option::of(price()), option::of(attributes()))
+        .prop_map(|(name, category, price, attributes)| ProductEdit { name, category, price, attributes })
 }
 
 pub fn product_sort() -> impl Strategy<Value = ProductSort> {
@@ -134,7 +165,8 @@ pub fn profile() -> impl Strategy<Value = Profile> {
 }
 
 pub fn user() -> impl Strategy<Value = User> {
-    let password_hash = prop_oneof![Just(String::new()), Just("$argon2id$v=19$m=8,t=1,p=1$c2FsdA$aGFzaA".into())];
+    let password_hash =
+        prop_oneof![Just(String::new()), Just("$argon2id$v=19$m=8,t=1,p=1$c2FsdA$aGFzaA".into())];
     (uuid(), email(), password_hash, profile(), timestamp()).prop_map(
         |(id, email, password_hash, profile, now)| User {
             id: UserId(id),
@@ -157,21 +189,18 @@ pub fn owner() -> impl Strategy<Value = Owner> {
 
 /// A change of one of `products`, in a cart of its own.
 pub fn cart_change(products: Vec<ProductId>) -> impl Strategy<Value = CartChange> {
-    let effect = (sample::select(products), 0..4u8, quantity(), option::of(zone()), collection::vec(uuid(), 0..3))
-        .prop_map(|(product, kind, quantity, zone, covers)| {
-            let covers: Vec<ChangeId> = covers.into_iter().map(ChangeId).collect();
-            match kind {
-                0 | 1 => Effect::Add { product, quantity, zone },
-                2 => Effect::Set { product, quantity: quantity - 1, zone, covers },
-                _ => Effect::Cover { covers, order: None },
-            }
-        });
-    (uuid(), timestamp(), owner(), any::<bool>(), effect).prop_map(|(id, at, origin, keyed, effect)| CartChange {
-        id: ChangeId(id),
-        at,
-        origin,
-        keyed,
-        effect,
+    let effect =
+        (sample::select(products), 0..4u8, quantity(), option::of(zone()), collection::vec(uuid(), 0..3))
+            .prop_map(|(product, kind, quantity, zone, covers)| {
+                let covers: Vec<ChangeId> = covers.into_iter().map(ChangeId).collect();
+                match kind {
+                    0 | 1 => Effect::Add { product, quantity, zone },
+                    2 => Effect::Set { product, quantity: quantity - 1, zone, covers },
+                    _ => Effect::Cover { covers, order: None },
+                }
+            });
+    (uuid(), timestamp(), owner(), any::<bool>(), effect).prop_map(|(id, at, origin, keyed, effect)| {
+        CartChange { id: ChangeId(id), at, origin, keyed, effect }
     })
 }
 
@@ -199,10 +228,11 @@ pub fn order() -> impl Strategy<Value = Order> {
 
 /// An open checkout, as it is inserted.
 pub fn checkout() -> impl Strategy<Value = Checkout> {
-    let cart = option::of((owner(), collection::vec(uuid(), 0..4)).prop_map(|(owner, covers)| CartTake {
-        owner,
-        covers: covers.into_iter().map(ChangeId).collect(),
-    }));
+    let cart =
+        option::of((owner(), collection::vec(uuid(), 0..4)).prop_map(|(owner, covers)| CartTake {
+            owner,
+            covers: covers.into_iter().map(ChangeId).collect(),
+        }));
     let texts = (option::of(text(1_000)), option::of(text(64)));
     let lines = collection::vec(order_line(), 1..4);
     let ids = (uuid(), uuid(), any::<[u8; 32]>());

@@ -50,7 +50,7 @@ impl CartStore for Packing {
         Ok(self.carts.lock().await.get(&owner).filter(|cart| cart.expires_at > now).cloned())
     }
 
-    /// One at a time, and sometimes none, as a store does that only finds out on the way what does not belong.
+    /// One at a time, and none for an expired one, as a store does that finds out on the way what does not belong.
     async fn untouched(
         &self,
         untouched_since: Timestamp,
@@ -62,11 +62,11 @@ impl CartStore for Packing {
         let next = carts
             .iter()
             .map(|(owner, cart)| (CartPosition::of(*owner, cart.updated_at), *owner, cart))
+            .filter(|(position, ..)| position.updated_at <= untouched_since)
             .filter(|(position, ..)| after.is_none_or(|after| position.key() > after.key()))
             .min_by_key(|(position, ..)| position.key());
         let Some((position, owner, cart)) = next else { return Ok(Page::empty()) };
-        let belongs = cart.expires_at > now && cart.updated_at <= untouched_since;
-        let items = if belongs { vec![(owner, cart.clone())] } else { Vec::new() };
+        let items = if cart.expires_at > now { vec![(owner, cart.clone())] } else { Vec::new() };
         Ok(Page { items, next: Some(position) })
     }
 }

@@ -1,4 +1,4 @@
-//! A cart, without its changes.
+//! A cart, without its changes. Its times may have moved on since: see [`super::cart_change`].
 
 use fjall::Slice;
 use minicbor::{Decode, Encode};

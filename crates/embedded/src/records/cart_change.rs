@@ -1,4 +1,6 @@
 //! The changes of a cart: a row each, and the packed one under a key of its own that sorts first.
+//!
+//! A row also says what adding it did to the cart's times, so that adding writes no other row of the cart.
 
 use fjall::Slice;
 use minicbor::{Decode, Encode};
@@ -6,6 +8,7 @@ use mobimir_core::{
     cart::{CartChange, Effect, Owner, Packed, Part},
     id::{ChangeId, OrderId, ProductId},
     ports::StoreResult,
+    time::Timestamp,
 };
 
 use super::parts::{At, Id, OwnerCode, ZoneCode};
@@ -20,6 +23,16 @@ pub(crate) fn packed_key(owner: Owner) -> Key {
     KeyBuilder::new(Table::CartChange).owner(owner).end()
 }
 
+/// A change as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredChange {
+    pub(crate) change: CartChange,
+    /// The cart was touched then at least.
+    pub(crate) touched_at: Timestamp,
+    /// The cart lasts until then at least.
+    pub(crate) expires_at: Timestamp,
+}
+
 #[derive(Encode, Decode)]
 struct ChangeRecord {
     #[n(0)]
@@ -32,6 +45,10 @@ struct ChangeRecord {
     keyed: bool,
     #[n(4)]
     effect: EffectRecord,
+    #[n(5)]
+    touched_at: At,
+    #[n(6)]
+    expires_at: At,
 }
 
 #[derive(Encode, Decode)]
@@ -108,25 +125,28 @@ struct NamedZoneRecord {
     at: At,
 }
 
-pub(crate) fn encode(change: &CartChange) -> Slice {
+pub(crate) fn encode(change: &CartChange, touched_at: Timestamp, expires_at: Timestamp) -> Slice {
     super::encode(&ChangeRecord {
         id: Id(change.id.0),
         at: At(change.at),
         origin: OwnerCode(change.origin),
         keyed: change.keyed,
         effect: EffectRecord::from(&change.effect),
+        touched_at: At(touched_at),
+        expires_at: At(expires_at),
     })
 }
 
-pub(crate) fn decode(bytes: &[u8]) -> StoreResult<CartChange> {
+pub(crate) fn decode(bytes: &[u8]) -> StoreResult<StoredChange> {
     let record: ChangeRecord = super::decode("cart change", bytes)?;
-    Ok(CartChange {
+    let change = CartChange {
         id: ChangeId(record.id.0),
         at: record.at.0,
         origin: record.origin.0,
         keyed: record.keyed,
         effect: record.effect.into(),
-    })
+    };
+    Ok(StoredChange { change, touched_at: record.touched_at.0, expires_at: record.expires_at.0 })
 }
 
 impl From<&Effect> for EffectRecord {
@@ -225,8 +245,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_change_comes_back_whole(change in arbitrary::cart_change()) {
-            prop_assert_eq!(decode(&encode(&change)).unwrap(), change);
+        fn a_change_comes_back_whole(change in arbitrary::cart_change(), touched_at in arbitrary::time(), expires_at in arbitrary::time()) {
+            let stored = StoredChange { change, touched_at, expires_at };
+            prop_assert_eq!(decode(&encode(&stored.change, touched_at, expires_at)).unwrap(), stored);
         }
 
         #[test]

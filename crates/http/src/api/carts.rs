@@ -46,7 +46,7 @@ struct AddBody {
 /// Put more of a product into the cart
 #[utoipa::path(post, path = "/v1/cart/items", tag = "cart", request_body = AddBody, security(("token" = [])),
     params(("Idempotency-Key" = Option<String>, Header, description = "a retry under the same key counts once")),
-    responses((status = 200, body = CartView), (status = 409, description = "`out_of_stock`", body = Problem), (status = 422, body = Problem)))]
+    responses((status = 200, body = CartView), (status = 409, description = "`out_of_stock`", body = Problem, content_type = "application/problem+json"), (status = 422, body = Problem, content_type = "application/problem+json")))]
 async fn add(
     State(state): State<AppState>,
     Holder(caller): Holder,
@@ -70,7 +70,7 @@ struct SetBody {
 /// Set a line of the cart
 #[utoipa::path(put, path = "/v1/cart/items/{product_id}", tag = "cart", params(("product_id" = Uuid, Path)), request_body = SetBody,
     security(("token" = [])),
-    responses((status = 200, body = CartView), (status = 404, body = Problem), (status = 409, description = "`out_of_stock`", body = Problem)))]
+    responses((status = 200, body = CartView), (status = 404, body = Problem, content_type = "application/problem+json"), (status = 409, description = "`out_of_stock`", body = Problem, content_type = "application/problem+json")))]
 async fn set(
     State(state): State<AppState>,
     Holder(caller): Holder,
@@ -102,14 +102,17 @@ async fn clear(State(state): State<AppState>, Holder(caller): Holder) -> Result<
 #[into_params(parameter_in = Query)]
 struct AbandonedQuery {
     /// `abandoned`
+    #[param(required)]
     status: Option<String>,
+    /// 1 to 100, default 20.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 100)]
     limit: Option<String>,
     after: Option<String>,
 }
 
 /// Carts that nobody has touched for a while, longest first
 #[utoipa::path(get, path = "/v1/carts", tag = "reports", params(AbandonedQuery), security(("token" = [])),
-    responses((status = 200, body = List<CartView>), (status = 400, body = Problem)))]
+    responses((status = 200, body = List<CartView>), (status = 400, body = Problem, content_type = "application/problem+json")))]
 async fn abandoned(State(state): State<AppState>, _: Operator, Query(query): Query<AbandonedQuery>) -> Result<Response, Problem> {
     if query.status.as_deref() != Some("abandoned") {
         return Err(Problem::bad_request("status: expected abandoned"));

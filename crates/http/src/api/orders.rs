@@ -96,9 +96,9 @@ fn fitting(field: &str, text: Option<String>, chars_max: usize) -> Result<Option
     params(("Idempotency-Key" = String, Header, description = "1 to 255 characters; one key makes at most one order")),
     responses(
         (status = 201, description = "placed; with `Idempotent-Replayed: true` the answer that the key got before", body = OrderView),
-        (status = 409, description = "`out_of_stock` with the short lines, `empty_cart`, or `in_progress` while the first request with this key runs", body = Problem),
-        (status = 422, description = "`idempotency_mismatch`, `unknown_product` or invalid", body = Problem),
-        (status = 503, description = "`unavailable`: try again with the same key", body = Problem)))]
+        (status = 409, description = "`out_of_stock` with the short lines, `empty_cart`, or `in_progress` while the first request with this key runs", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "`idempotency_mismatch`, `unknown_product` or invalid", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "`unavailable`: try again with the same key", body = Problem, content_type = "application/problem+json")))]
 async fn place(
     State(state): State<AppState>,
     user: User,
@@ -121,6 +121,8 @@ async fn place(
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct OwnQuery {
+    /// 1 to 100, default 20.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 100)]
     limit: Option<String>,
     after: Option<String>,
     /// Placed at or after this time.
@@ -131,7 +133,7 @@ struct OwnQuery {
 
 /// The user's orders, newest first
 #[utoipa::path(get, path = "/v1/orders", tag = "orders", params(OwnQuery), security(("token" = [])),
-    responses((status = 200, body = List<OrderView>), (status = 400, body = Problem)))]
+    responses((status = 200, body = List<OrderView>), (status = 400, body = Problem, content_type = "application/problem+json")))]
 async fn own(State(state): State<AppState>, user: User, Query(query): Query<OwnQuery>) -> Result<Response, Problem> {
     let time = |name: &str, text: Option<String>| {
         text.map(|text| Timestamp::parse(&text).map_err(|error| Problem::bad_request(format!("{name}: {error}")))).transpose()
@@ -144,14 +146,14 @@ async fn own(State(state): State<AppState>, user: User, Query(query): Query<OwnQ
 
 /// One order
 #[utoipa::path(get, path = "/v1/orders/{order_id}", tag = "orders", params(("order_id" = Uuid, Path)), security(("token" = [])),
-    responses((status = 200, body = OrderView), (status = 404, body = Problem)))]
+    responses((status = 200, body = OrderView), (status = 404, body = Problem, content_type = "application/problem+json")))]
 async fn get(State(state): State<AppState>, reader: Reader, PathId(id): PathId) -> Result<Response, Problem> {
     Ok(json(StatusCode::OK, &OrderView::from(readable(&state, &reader, OrderId(id)).await?)))
 }
 
 /// How an order's status moved
 #[utoipa::path(get, path = "/v1/orders/{order_id}/history", tag = "orders", params(("order_id" = Uuid, Path)), security(("token" = [])),
-    responses((status = 200, body = Vec<StatusChangeView>), (status = 404, body = Problem)))]
+    responses((status = 200, body = Vec<StatusChangeView>), (status = 404, body = Problem, content_type = "application/problem+json")))]
 async fn history(State(state): State<AppState>, reader: Reader, PathId(id): PathId) -> Result<Response, Problem> {
     let order = readable(&state, &reader, OrderId(id)).await?;
     let history = state.shop.order_history(order.id).await?;
@@ -174,7 +176,7 @@ struct StatusBody {
 /// Move an order along its statuses
 #[utoipa::path(post, path = "/v1/orders/{order_id}/status", tag = "orders", params(("order_id" = Uuid, Path)), request_body = StatusBody,
     security(("token" = [])),
-    responses((status = 200, body = OrderView), (status = 404, body = Problem), (status = 409, description = "`bad_transition`", body = Problem)))]
+    responses((status = 200, body = OrderView), (status = 404, body = Problem, content_type = "application/problem+json"), (status = 409, description = "`bad_transition`", body = Problem, content_type = "application/problem+json")))]
 async fn change_status(
     State(state): State<AppState>,
     _: Operator,
@@ -195,16 +197,19 @@ fn status(text: &str) -> Result<OrderStatus, String> {
 #[into_params(parameter_in = Query)]
 struct DayQuery {
     /// A day in UTC, like `2025-11-28`.
+    #[param(required)]
     day: Option<String>,
     status: Option<String>,
     geo_zone: Option<String>,
+    /// 1 to 100, default 20.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 100)]
     limit: Option<String>,
     after: Option<String>,
 }
 
 /// The orders of a day, newest first
 #[utoipa::path(get, path = "/v1/reports/orders", tag = "reports", params(DayQuery), security(("token" = [])),
-    responses((status = 200, body = List<OrderView>), (status = 400, body = Problem)))]
+    responses((status = 200, body = List<OrderView>), (status = 400, body = Problem, content_type = "application/problem+json")))]
 async fn of_day(State(state): State<AppState>, _: Operator, Query(query): Query<DayQuery>) -> Result<Response, Problem> {
     let day = query.day.ok_or_else(|| Problem::bad_request("day: expected a day like 2025-11-28"))?;
     let day = Day::parse(&day).map_err(|error| Problem::bad_request(format!("day: {error}")))?;

@@ -53,6 +53,7 @@ pub(crate) struct ListQuery {
     /// `price` (default), `-price` or `name`.
     pub(crate) sort: Option<String>,
     /// 1 to 100, default 20.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 100)]
     pub(crate) limit: Option<String>,
     pub(crate) after: Option<String>,
 }
@@ -96,7 +97,7 @@ impl ListQuery {
 
 /// Products, filtered and sorted
 #[utoipa::path(get, path = "/v1/products", tag = "products", params(ListQuery),
-    responses((status = 200, body = List<ProductSchema>), (status = 400, body = Problem)))]
+    responses((status = 200, body = List<ProductSchema>), (status = 400, body = Problem, content_type = "application/problem+json")))]
 async fn list(State(state): State<AppState>, Query(query): Query<ListQuery>) -> Result<Response, Problem> {
     let list = match query.parse()? {
         Some(query) => List::of(CURSOR_KIND, state.shop.list_products(query).await?, ProductView),
@@ -107,7 +108,7 @@ async fn list(State(state): State<AppState>, Query(query): Query<ListQuery>) -> 
 
 /// One product
 #[utoipa::path(get, path = "/v1/products/{product_id}", tag = "products", params(("product_id" = uuid::Uuid, Path)),
-    responses((status = 200, body = ProductSchema), (status = 404, body = Problem)))]
+    responses((status = 200, body = ProductSchema), (status = 404, body = Problem, content_type = "application/problem+json")))]
 async fn get(State(state): State<AppState>, PathId(id): PathId) -> Result<Response, Problem> {
     let product = state.shop.product(ProductId(id)).await?.ok_or_else(|| Problem::not_found("the product"))?;
     Ok(json(StatusCode::OK, &ProductView(product)))
@@ -122,7 +123,7 @@ struct StockQuery {
 
 /// A product's stock by zone, always current
 #[utoipa::path(get, path = "/v1/products/{product_id}/stock", tag = "products", params(("product_id" = uuid::Uuid, Path), StockQuery),
-    responses((status = 200, description = "units by zone", body = BTreeMap<String, u64>), (status = 404, body = Problem)))]
+    responses((status = 200, description = "units by zone", body = BTreeMap<String, u64>), (status = 404, body = Problem, content_type = "application/problem+json")))]
 async fn stock(
     State(state): State<AppState>,
     PathId(id): PathId,
@@ -172,7 +173,7 @@ struct NewProductBody {
 
 /// Add a product
 #[utoipa::path(post, path = "/v1/products", tag = "products", request_body = NewProductBody, security(("token" = [])),
-    responses((status = 201, body = ProductSchema), (status = 422, body = Problem)))]
+    responses((status = 201, body = ProductSchema), (status = 422, body = Problem, content_type = "application/problem+json")))]
 async fn create(State(state): State<AppState>, _: Operator, Body(body): Body<NewProductBody>) -> Result<Response, Problem> {
     let new = NewProduct {
         name: body.name,
@@ -198,7 +199,7 @@ struct EditProductBody {
 /// Change a product
 #[utoipa::path(patch, path = "/v1/products/{product_id}", tag = "products", params(("product_id" = uuid::Uuid, Path)),
     request_body = EditProductBody, security(("token" = [])),
-    responses((status = 200, body = ProductSchema), (status = 404, body = Problem), (status = 422, body = Problem)))]
+    responses((status = 200, body = ProductSchema), (status = 404, body = Problem, content_type = "application/problem+json"), (status = 422, body = Problem, content_type = "application/problem+json")))]
 async fn edit(
     State(state): State<AppState>,
     _: Operator,
@@ -220,7 +221,7 @@ struct StockBody {
 /// Set or change a product's stock in a zone
 #[utoipa::path(put, path = "/v1/products/{product_id}/stock/{zone}", tag = "products",
     params(("product_id" = uuid::Uuid, Path), ("zone" = String, Path)), request_body = StockBody, security(("token" = [])),
-    responses((status = 200, body = StockView), (status = 404, body = Problem), (status = 409, body = Problem)))]
+    responses((status = 200, body = StockView), (status = 404, body = Problem, content_type = "application/problem+json"), (status = 409, body = Problem, content_type = "application/problem+json")))]
 async fn change_stock(
     State(state): State<AppState>,
     _: Operator,

@@ -51,8 +51,8 @@ struct LoginBody {
 
 /// Log in; the cart of a guest whose token comes along is merged
 #[utoipa::path(post, path = "/v1/sessions/login", tag = "sessions", request_body = LoginBody, security((), ("token" = [])),
-    responses((status = 200, body = UserSessionView), (status = 401, description = "`bad_credentials`", body = Problem),
-        (status = 429, description = "`too_many_attempts`", body = Problem)))]
+    responses((status = 200, body = UserSessionView), (status = 401, description = "`bad_credentials`", body = Problem, content_type = "application/problem+json"),
+        (status = 429, description = "`too_many_attempts`", body = Problem, content_type = "application/problem+json")))]
 async fn log_in(
     State(state): State<AppState>,
     Client(client): Client,
@@ -74,7 +74,7 @@ struct RefreshBody {
 
 /// A new pair of tokens for a refresh token, which works once
 #[utoipa::path(post, path = "/v1/sessions/refresh", tag = "sessions", request_body = RefreshBody,
-    responses((status = 200, body = UserSessionView), (status = 401, description = "`bad_refresh_token` or `refresh_token_used`", body = Problem)))]
+    responses((status = 200, body = UserSessionView), (status = 401, description = "`bad_refresh_token` or `refresh_token_used`", body = Problem, content_type = "application/problem+json")))]
 async fn refresh(State(state): State<AppState>, Body(body): Body<RefreshBody>) -> Result<Response, Problem> {
     let session = detached(async move { state.shop.refresh(&body.refresh_token).await }).await??;
     Ok(json(StatusCode::OK, &UserSessionView::from(session)))
@@ -83,6 +83,8 @@ async fn refresh(State(state): State<AppState>, Body(body): Body<RefreshBody>) -
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct OwnQuery {
+    /// 1 to 100, default 20.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 100)]
     limit: Option<String>,
     after: Option<String>,
 }

@@ -1,5 +1,7 @@
 //! What the pages are made of, tried apart from any store.
 
+mod journey;
+
 use std::collections::BTreeMap;
 
 use askama::Template;

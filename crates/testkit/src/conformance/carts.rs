@@ -35,22 +35,60 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Wait { ms: i64 },
-    Add { owner: usize, product: usize, quantity: u64, zone: Option<usize>, ttl_ms: i64 },
+    Wait {
+        ms: i64,
+    },
+    Add {
+        owner: usize,
+        product: usize,
+        quantity: u64,
+        zone: Option<usize>,
+        ttl_ms: i64,
+    },
     /// Many small ones in one call, so that stores come to pack.
-    AddMany { owner: usize, count: usize },
+    AddMany {
+        owner: usize,
+        count: usize,
+    },
     /// Under an idempotency key, so it may be a repetition. What is added follows from the key.
-    AddKeyed { owner: usize, key: usize, ttl_ms: i64 },
+    AddKeyed {
+        owner: usize,
+        key: usize,
+        ttl_ms: i64,
+    },
     /// Covers what is added under a key, perhaps before it has arrived.
-    CoverKeyed { owner: usize, key: usize },
-    Set { owner: usize, product: usize, quantity: u64, knowing: Knowing },
-    Clear { owner: usize, ordered: bool, knowing: Knowing },
+    CoverKeyed {
+        owner: usize,
+        key: usize,
+    },
+    Set {
+        owner: usize,
+        product: usize,
+        quantity: u64,
+        knowing: Knowing,
+    },
+    Clear {
+        owner: usize,
+        ordered: bool,
+        knowing: Knowing,
+    },
     /// Remembers the cart as it is now, for somebody who acts on it later.
-    Look { owner: usize },
+    Look {
+        owner: usize,
+    },
     /// Into a user's cart; the guest's is not changed any more.
-    Merge { guest: usize, user: usize, again: bool },
-    Read { owner: usize },
-    Untouched { for_ms: i64, limit: usize },
+    Merge {
+        guest: usize,
+        user: usize,
+        again: bool,
+    },
+    Read {
+        owner: usize,
+    },
+    Untouched {
+        for_ms: i64,
+        limit: usize,
+    },
 }
 
 /// Which state of the cart somebody acts upon.
@@ -73,8 +111,7 @@ fn step() -> impl Strategy<Value = Step> {
         &[0, 1, 1, 1_000, MINUTE_MS, 11 * MINUTE_MS, 3 * HOUR_MS, 26 * HOUR_MS, 8 * DAY_MS, 31 * DAY_MS][..],
     );
     let ttl_ms = || sample::select(&[HOUR_MS, 7 * DAY_MS, 30 * DAY_MS][..]);
-    let knowing =
-        || sample::select(&[Knowing::Nothing, Knowing::LastLook, Knowing::All, Knowing::All][..]);
+    let knowing = || sample::select(&[Knowing::Nothing, Knowing::LastLook, Knowing::All, Knowing::All][..]);
     prop_oneof![
         2 => wait_ms.prop_map(|ms| Step::Wait { ms }),
         5 => (owner(), product(), strategies::quantity(), option::of(0..3usize), ttl_ms()).prop_map(
@@ -136,7 +173,9 @@ impl Case<'_> {
             Step::Wait { ms } => self.clock.advance_ms(*ms),
             Step::Add { owner, product, quantity, zone: n, ttl_ms } => {
                 let (product, quantity) = (self.bench.universe.product(*product), *quantity);
-                let change = self.change(*owner, Effect::Add { product, quantity, zone: n.map(zone) });
+                // A merge forgets when which zone was named, so only users name one.
+                let zone = n.filter(|_| *owner < USERS).map(zone);
+                let change = self.change(*owner, Effect::Add { product, quantity, zone });
                 self.append(*owner, [vec![change.clone()], vec![change]], *ttl_ms).await?;
             }
             Step::AddMany { owner, count } => {
@@ -263,16 +302,14 @@ impl Case<'_> {
             return Ok(());
         }
         let carts = self.stored(owner_of(&self.bench.universe, guest)).await?;
-        let recent = carts[1].as_ref().is_some_and(|cart| self.is_recent(cart));
-        let changes = carts.map(|cart| {
-            let changes = cart.map(|cart| cart.changes).unwrap_or_default();
-            changes.into_iter().map(|change| CartChange { keyed: true, ..change }).collect::<Vec<_>>()
-        });
+        let now = self.clock.now;
+        let changes =
+            carts.map(|cart| cart.map(|cart| cart::for_merge(&cart.changes, now)).unwrap_or_default());
         if changes[1].is_empty() {
             return Ok(());
         }
         self.append(user, changes.clone(), 30 * DAY_MS).await?;
-        if again && recent {
+        if again {
             self.append(user, changes, 30 * DAY_MS).await?;
         }
         self.merged[guest] = true;
@@ -290,9 +327,8 @@ impl Case<'_> {
         let (now, since) = (self.clock.now, self.clock.now.plus_ms(-for_ms));
         let mut lists = Vec::new();
         for stores in self.both() {
-            let carts = pages(limit, None, async |after| {
-                stores.carts.untouched(since, after, limit, now).await
-            });
+            let carts =
+                pages(limit, None, async |after| stores.carts.untouched(since, after, limit, now).await);
             let seen = carts.await?.into_iter().map(|(owner, cart)| (owner, Seen::of(&cart)));
             lists.push(seen.collect::<Vec<_>>());
         }

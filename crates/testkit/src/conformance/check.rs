@@ -73,10 +73,7 @@ pub(super) fn same_beginning<T: PartialEq + Debug, K: PartialEq + Debug>(
 }
 
 /// Lets `callers` loose at the same moment and gives their answers.
-pub(super) async fn race<T, F>(
-    callers: usize,
-    call: impl Fn(usize) -> F,
-) -> Result<Vec<T>, TestCaseError>
+pub(super) async fn race<T, F>(callers: usize, call: impl Fn(usize) -> F) -> Result<Vec<T>, TestCaseError>
 where
     T: Send + 'static,
     F: Future<Output = StoreResult<T>> + Send + 'static,

@@ -29,17 +29,45 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Wait { ms: i64 },
+    Wait {
+        ms: i64,
+    },
     /// An order that was made up before is written again as it was first.
-    Insert { orders: Vec<(usize, Draft)> },
-    Get { order: usize },
-    History { order: usize },
+    Insert {
+        orders: Vec<(usize, Draft)>,
+    },
+    Get {
+        order: usize,
+    },
+    History {
+        order: usize,
+    },
     /// From where the order stands, if it can go on from there.
-    Advance { order: usize, cancel: bool, operator: Option<String> },
+    Advance {
+        order: usize,
+        cancel: bool,
+        operator: Option<String>,
+    },
     /// From where somebody believes that it stands.
-    Transition { order: usize, from: OrderStatus, to: OrderStatus },
-    ByUser { user: usize, from_ms: Option<i64>, to_ms: Option<i64>, after: Option<usize>, limit: usize },
-    ByDay { days_ago: i64, status: Option<OrderStatus>, zone: Option<usize>, after: Option<usize>, limit: usize },
+    Transition {
+        order: usize,
+        from: OrderStatus,
+        to: OrderStatus,
+    },
+    ByUser {
+        user: usize,
+        from_ms: Option<i64>,
+        to_ms: Option<i64>,
+        after: Option<usize>,
+        limit: usize,
+    },
+    ByDay {
+        days_ago: i64,
+        status: Option<OrderStatus>,
+        zone: Option<usize>,
+        after: Option<usize>,
+        limit: usize,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -100,12 +128,14 @@ struct Case<'a> {
 
 impl Case<'_> {
     async fn apply(&mut self, step: &Step) -> Checked {
-        let (store, model, universe) = (&self.bench.store.orders, &self.bench.model.orders, &self.bench.universe);
+        let (store, model, universe) =
+            (&self.bench.store.orders, &self.bench.model.orders, &self.bench.universe);
         let now = self.clock.now;
         match step {
             Step::Wait { ms } => self.clock.advance_ms(*ms),
             Step::Insert { orders } => {
-                let orders: Vec<Order> = orders.iter().map(|(slot, draft)| self.order(*slot, draft)).collect();
+                let orders: Vec<Order> =
+                    orders.iter().map(|(slot, draft)| self.order(*slot, draft)).collect();
                 let inserted = answered(store.insert(orders.clone()).await)?;
                 same("insert", inserted, answered(model.insert(orders).await)?)?;
             }
@@ -176,7 +206,13 @@ impl Case<'_> {
         same(format!("history of {slot}"), actual, answered(self.bench.model.orders.history(id).await)?)
     }
 
-    async fn by_user(&self, user: usize, period: Period, start: Option<OrderPosition>, limit: usize) -> Checked {
+    async fn by_user(
+        &self,
+        user: usize,
+        period: Period,
+        start: Option<OrderPosition>,
+        limit: usize,
+    ) -> Checked {
         let id = self.bench.universe.user(user);
         let [store, model] = [&self.bench.store.orders, &self.bench.model.orders];
         let actual = pages(limit, start, async |after| store.by_user(id, period, after, limit).await).await?;
@@ -184,7 +220,13 @@ impl Case<'_> {
         same(format!("orders of user {user} in {period:?} after {start:?}"), actual, expected.items)
     }
 
-    async fn by_day(&self, at: Timestamp, filter: DayFilter, start: Option<OrderPosition>, limit: usize) -> Checked {
+    async fn by_day(
+        &self,
+        at: Timestamp,
+        filter: DayFilter,
+        start: Option<OrderPosition>,
+        limit: usize,
+    ) -> Checked {
         let day = at.day();
         let [store, model] = [&self.bench.store.orders, &self.bench.model.orders];
         let actual = pages(limit, start, async |after| store.by_day(day, filter, after, limit).await).await?;

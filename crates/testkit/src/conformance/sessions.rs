@@ -27,24 +27,54 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Wait { ms: i64 },
-    Insert { session: usize, user: Option<usize>, made_up: Session, ttl_ms: i64, token_ttl_ms: Option<i64> },
-    Get { session: usize },
-    ByUser { user: usize, after: Option<usize>, limit: usize },
+    Wait {
+        ms: i64,
+    },
+    Insert {
+        session: usize,
+        user: Option<usize>,
+        made_up: Session,
+        ttl_ms: i64,
+        token_ttl_ms: Option<i64>,
+    },
+    Get {
+        session: usize,
+    },
+    ByUser {
+        user: usize,
+        after: Option<usize>,
+        limit: usize,
+    },
     /// Any token that has been made up, or one that never was.
-    UseRefresh { token: usize },
-    Update { session: usize, change: Change, right_version: bool, token_ttl_ms: Option<i64> },
-    Unmerged { for_ms: i64, limit: usize },
+    UseRefresh {
+        token: usize,
+    },
+    Update {
+        session: usize,
+        change: Change,
+        right_version: bool,
+        token_ttl_ms: Option<i64>,
+    },
+    Unmerged {
+        for_ms: i64,
+        limit: usize,
+    },
 }
 
 #[derive(Clone, Debug)]
 enum Change {
-    Extend { ttl_ms: i64 },
+    Extend {
+        ttl_ms: i64,
+    },
     Revoke,
-    Close { into: usize },
+    Close {
+        into: usize,
+    },
     Merged,
     /// Claims another holder and another beginning, which must not be believed.
-    Forge { user: usize },
+    Forge {
+        user: usize,
+    },
 }
 
 pub(super) fn conform(suite: &Suite) {

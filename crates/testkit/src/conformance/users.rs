@@ -20,12 +20,27 @@ const EMAILS: usize = 4;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Wait { ms: i64 },
-    Insert { id: usize, email: usize, user: User },
-    Get { id: usize },
-    ByEmail { email: usize },
+    Wait {
+        ms: i64,
+    },
+    Insert {
+        id: usize,
+        email: usize,
+        user: User,
+    },
+    Get {
+        id: usize,
+    },
+    ByEmail {
+        email: usize,
+    },
     /// With another address in it at times: the stored one stays.
-    Update { id: usize, email: usize, profile: Profile, right_version: bool },
+    Update {
+        id: usize,
+        email: usize,
+        profile: Profile,
+        right_version: bool,
+    },
 }
 
 pub(super) fn conform(suite: &Suite) {

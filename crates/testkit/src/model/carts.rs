@@ -54,8 +54,7 @@ impl CartStore for ModelStore {
             .filter(|(_, cart)| cart.expires_at > now && cart.updated_at <= untouched_since)
             .map(|(owner, cart)| (*owner, cart.clone()))
             .collect();
-        let position =
-            |(owner, cart): &(Owner, StoredCart)| CartPosition::of(*owner, cart.updated_at);
+        let position = |(owner, cart): &(Owner, StoredCart)| CartPosition::of(*owner, cart.updated_at);
         Ok(page(untouched, after, limit, position, CartPosition::key))
     }
 }

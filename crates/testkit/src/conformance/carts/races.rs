@@ -27,7 +27,11 @@ fn add(bench: &Bench, owner: Owner, n: usize, at: Timestamp) -> CartChange {
     CartChange { id: bench.universe.change(n), at, origin: owner, keyed: false, effect }
 }
 
-async fn quantity(carts: &Arc<dyn CartStore>, bench: &Bench, owner: Owner) -> Result<u64, super::TestCaseError> {
+async fn quantity(
+    carts: &Arc<dyn CartStore>,
+    bench: &Bench,
+    owner: Owner,
+) -> Result<u64, super::TestCaseError> {
     let cart = answered(carts.read(owner, bench.universe.start.plus_ms(1)).await)?;
     Ok(cart.map_or(0, |cart| cart::fold(&cart.changes).quantity(bench.universe.product(0))))
 }

@@ -30,9 +30,8 @@ async fn equal_times(bench: &Bench) -> Checked {
     let (user, day) = (made[0].user_id, made[0].day());
     for limit in [1, 5, ORDERS, 100] {
         let ids = |orders: Vec<Order>| orders.into_iter().map(|order| order.id).collect::<Vec<_>>();
-        let by_user = pages(limit, None, async |after| {
-            orders.by_user(user, Period::default(), after, limit).await
-        });
+        let by_user =
+            pages(limit, None, async |after| orders.by_user(user, Period::default(), after, limit).await);
         same(format!("by user, pages of {limit}"), &ids(by_user.await?), &expected)?;
         let by_day =
             pages(limit, None, async |after| orders.by_day(day, DayFilter::default(), after, limit).await);
@@ -48,7 +47,13 @@ async fn days_and_buckets(bench: &Bench) -> Checked {
     for (n, bucket) in [0, 1, 99, u16::MAX].into_iter().enumerate() {
         for (at, created_at) in [midnight.plus_ms(-1), midnight].into_iter().enumerate() {
             let version = Version::default().next(created_at);
-            made.push(Order { created_at, updated_at: created_at, bucket, version, ..order(bench, n * 2 + at) });
+            made.push(Order {
+                created_at,
+                updated_at: created_at,
+                bucket,
+                version,
+                ..order(bench, n * 2 + at)
+            });
         }
     }
     answered(orders.insert(made.clone()).await)?;

@@ -72,7 +72,8 @@ async fn one_move_made_by_many(bench: &Bench) -> Checked {
     let orders = &bench.store.orders;
     let order = order(bench, 0);
     answered(orders.insert(vec![order.clone()]).await)?;
-    let change = StatusChange { status: OrderStatus::Paid, at: order.created_at, operator: Some("анна".into()) };
+    let change =
+        StatusChange { status: OrderStatus::Paid, at: order.created_at, operator: Some("анна".into()) };
     let answers = race(RACERS, |_| {
         let (orders, id, change) = (orders.clone(), order.id, change.clone());
         async move { orders.transition(id, OrderStatus::Confirmed, change).await }
@@ -80,8 +81,7 @@ async fn one_move_made_by_many(bench: &Bench) -> Checked {
     .await?;
     let moved = order.moved(change.status, change.at);
     let winners = answers.iter().filter(|answer| **answer == Transition::Moved(moved.clone())).count();
-    let losers =
-        answers.iter().filter(|answer| **answer == Transition::StandsAt(OrderStatus::Paid)).count();
+    let losers = answers.iter().filter(|answer| **answer == Transition::StandsAt(OrderStatus::Paid)).count();
     same("callers who moved it and who came too late", (winners, losers), (1, RACERS - 1))?;
     let history = answered(orders.history(order.id).await)?;
     same("its history", history, vec![order.first_change(), change])?;

@@ -16,13 +16,15 @@ use super::{
     same, stored, with_holds,
 };
 
-const SORTS: [ProductSort; 3] = [ProductSort::PriceAscending, ProductSort::PriceDescending, ProductSort::Name];
+const SORTS: [ProductSort; 3] =
+    [ProductSort::PriceAscending, ProductSort::PriceDescending, ProductSort::Name];
 
 pub(super) fn conform(suite: &Suite) {
     suite.example("awkward products come back whole and in order", awkward_products);
     suite.example("categories that begin alike are kept apart", prefix_categories);
     suite.example("a product with holds is found by them", inserted_with_holds);
     suite.example("a full list of holds refuses, and takes again", full_holds);
+    suite.example("checkouts are due after their time, the longest due first", due_checkouts);
     suite.example("the largest checkout comes back whole", largest_checkout);
     suite.example("the whole catalogue is in order and complete", whole_catalogue);
 }
@@ -47,10 +49,13 @@ async fn awkward_products(bench: &Bench) -> Checked {
     }
     for sort in SORTS {
         for limit in [1, 4, 100] {
-            let query =
-                ProductQuery { category: Some(bench.universe.word.clone()), ..ProductQuery::all(sort, limit) };
+            let query = ProductQuery {
+                category: Some(bench.universe.word.clone()),
+                ..ProductQuery::all(sort, limit)
+            };
             let found = listed(bench, &query, limit).await?;
-            let names = |products: &[Product]| products.iter().map(|p| (p.id, p.name.clone())).collect::<Vec<_>>();
+            let names =
+                |products: &[Product]| products.iter().map(|p| (p.id, p.name.clone())).collect::<Vec<_>>();
             same(format!("by {sort:?} in pages of {limit}"), names(&found), names(&sorted(&products, sort)))?;
         }
     }
@@ -60,9 +65,32 @@ async fn awkward_products(bench: &Bench) -> Checked {
 /// Several with the same key to sort by, and with keys that are the beginning of others.
 fn awkward_names() -> Vec<String> {
     let mut names: Vec<String> = [
-        "Ёлка", "елка", "ЁЛКА", "Елка", "a", "A", "a\u{1}", "a b", "ab", "a\u{ffff}", "a\u{10ffff}", "😀",
-        "ß", "İstanbul", "x\u{7f}", "'; DROP TABLE products; --", "$where", "a.b.c", "{}", "%", "_",
-        "\u{feff}x", "x\ty\nz", "0", "00", "-1",
+        "Ёлка",
+        "елка",
+        "ЁЛКА",
+        "Елка",
+        "a",
+        "A",
+        "a\u{1}",
+        "a b",
+        "ab",
+        "a\u{ffff}",
+        "a\u{10ffff}",
+        "😀",
+        "ß",
+        "İstanbul",
+        "x\u{7f}",
+        "'; DROP TABLE products; --",
+        "$where",
+        "a.b.c",
+        "{}",
+        "%",
+        "_",
+        "\u{feff}x",
+        "x\ty\nz",
+        "0",
+        "00",
+        "-1",
     ]
     .map(String::from)
     .into();
@@ -158,6 +186,33 @@ async fn full_holds(bench: &Bench) -> Checked {
     let outcome = answered(products.hold(phone.id, hold(bench, HOLDS_PER_PRODUCT_MAX, 0, 1), now).await)?;
     same("a hold after one was settled", outcome, HoldOutcome::Held)?;
     same("holds", stored(bench, 0).await?.holds.len(), HOLDS_PER_PRODUCT_MAX)
+}
+
+async fn due_checkouts(bench: &Bench) -> Checked {
+    let (products, start) = (&bench.store.products, bench.universe.start);
+    const CHECKOUTS: usize = 5;
+    let mut made = Vec::new();
+    for n in [3, 0, 4, 1, 2] {
+        let due_at = Some(start.plus_ms(n as i64));
+        let checkout = Checkout { due_at, ..checkout(bench, n) };
+        answered(products.insert_checkout(checkout.clone()).await)?;
+        made.push(checkout);
+    }
+    made.sort_by_key(|checkout| checkout.due_at);
+    for n in 0..=CHECKOUTS {
+        let now = start.plus_ms(n as i64);
+        let due = answered(products.due_checkouts(now, 100).await)?;
+        same(format!("due {n} ms after the first"), &due[..], &made[..n])?;
+        let first = answered(products.due_checkouts(now, 2).await)?;
+        same(format!("the first of these {n}"), &first[..], &made[..n.min(2)])?;
+    }
+    let settled = made[0].settled(start);
+    answered(products.update_checkout(settled, made[0].version).await)?;
+    let later = Checkout { due_at: Some(start.plus_ms(50)), ..made[1].fenced(start) };
+    answered(products.update_checkout(later.clone(), made[1].version).await)?;
+    let due = answered(products.due_checkouts(start.plus_ms(51), 100).await)?;
+    let expected = [&made[2..], &[later]].concat();
+    same("due after one was settled and one put off", due, expected)
 }
 
 async fn largest_checkout(bench: &Bench) -> Checked {

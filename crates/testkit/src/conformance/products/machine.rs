@@ -41,7 +41,8 @@ impl Case<'_> {
             Step::Wait { ms } => self.clock.advance_ms(*ms),
             Step::Insert { products } => {
                 // The same id twice in one batch means the same product.
-                let products: BTreeMap<usize, &Draft> = products.iter().map(|(n, draft)| (*n, draft)).collect();
+                let products: BTreeMap<usize, &Draft> =
+                    products.iter().map(|(n, draft)| (*n, draft)).collect();
                 let mut products: Vec<Product> =
                     products.into_iter().map(|(n, draft)| inserted(universe, n, draft, now)).collect();
                 products.push(products[0].clone());
@@ -84,8 +85,10 @@ impl Case<'_> {
             }
             Step::Settle { product, order, sale, cancellation } => {
                 let (id, order) = (universe.product(*product), universe.order(*order));
-                let verdict =
-                    Verdict { sale: decision(universe, *sale), cancellation: decision(universe, *cancellation) };
+                let verdict = Verdict {
+                    sale: decision(universe, *sale),
+                    cancellation: decision(universe, *cancellation),
+                };
                 let is_sound = match answered(model.get(id).await)? {
                     Some(product) => sold_suffices(&product, order, verdict),
                     None => true,
@@ -170,8 +173,7 @@ impl Case<'_> {
 
     async fn with_holds(&self, placed_before: Timestamp, limit: usize) -> Checked {
         let actual = with_holds(self.bench, placed_before, limit).await?;
-        let expected =
-            answered(self.bench.model.products.with_holds(placed_before, None, usize::MAX).await)?;
+        let expected = answered(self.bench.model.products.with_holds(placed_before, None, usize::MAX).await)?;
         let expected: Vec<Product> = expected.iter().map(|product| Product::clone(product)).collect();
         same(format!("holds placed before {placed_before} by pages of {limit}"), actual, expected)
     }
@@ -248,6 +250,7 @@ fn decision(universe: &Universe, choice: Choice) -> Decision {
         Choice::Undecided => Decision::Undecided,
         Choice::Won(attempt) => Decision::Won(universe.attempt(attempt)),
         Choice::Lost => Decision::Lost,
+        Choice::Failed(attempt) => Decision::Failed(universe.attempt(attempt)),
     }
 }
 
@@ -258,7 +261,7 @@ fn sold_suffices(product: &Product, order: mobimir_core::id::OrderId, verdict: V
             hold.order == order
                 && hold.kind == kind
                 && hold.zone == zone
-                && decision == Decision::Won(hold.attempt)
+                && decision.of(hold.attempt) == Some(true)
         };
         product.holds.iter().filter(wins).map(|hold| hold.quantity).sum()
     };
@@ -269,7 +272,13 @@ fn sold_suffices(product: &Product, order: mobimir_core::id::OrderId, verdict: V
     })
 }
 
-fn moved(universe: &Universe, current: &Checkout, a_move: Move, attempt: usize, now: Timestamp) -> Option<Checkout> {
+fn moved(
+    universe: &Universe,
+    current: &Checkout,
+    a_move: Move,
+    attempt: usize,
+    now: Timestamp,
+) -> Option<Checkout> {
     let attempt = universe.attempt(attempt);
     let short = ShortLine { product_id: universe.product(0), requested: 3, available: 2 };
     match a_move {

@@ -49,6 +49,7 @@ pub(super) enum Choice {
     Undecided,
     Won(usize),
     Lost,
+    Failed(usize),
 }
 
 /// Always about one universe: by a category of it, or by the word that all names in it have.
@@ -83,15 +84,15 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
             1 => Just(Choice::Undecided),
             3 => attempt().prop_map(Choice::Won),
             1 => Just(Choice::Lost),
+            1 => attempt().prop_map(Choice::Failed),
         ]
     };
     let edit = (product(), option::of(0..CATEGORIES), option::of(0..WORDS.len()), strategies::product_edit())
         .prop_map(|(product, category, word, edit)| Step::Edit { product, category, word, edit });
     let hold = (product(), order(), attempt(), prop::bool::weighted(0.3))
         .prop_map(|(product, order, attempt, is_return)| Step::Hold { product, order, attempt, is_return });
-    let settle = (product(), order(), choice(), choice()).prop_map(|(product, order, sale, cancellation)| {
-        Step::Settle { product, order, sale, cancellation }
-    });
+    let settle = (product(), order(), choice(), choice())
+        .prop_map(|(product, order, sale, cancellation)| Step::Settle { product, order, sale, cancellation });
     let catalogue = prop_oneof![
         4 => collection::vec((product(), draft()), 1..4).prop_map(|products| Step::Insert { products }),
         1 => product().prop_map(|product| Step::Get { product }),

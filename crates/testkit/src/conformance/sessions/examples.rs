@@ -26,11 +26,8 @@ async fn by_user(bench: &Bench, now: Timestamp) -> Result<Vec<SessionId>, TestCa
 async fn expiry(bench: &Bench) -> Checked {
     let sessions = &bench.store.sessions;
     let (of_user, token) = session(bench, 0);
-    let closed = SessionState::Closed {
-        at: bench.universe.start,
-        into: bench.universe.user(0),
-        merged: false,
-    };
+    let closed =
+        SessionState::Closed { at: bench.universe.start, into: bench.universe.user(0), merged: false };
     let of_guest = Session { holder: Holder::Guest, state: closed, ..session(bench, 1).0 };
     answered(sessions.insert(of_user.clone(), Some(token)).await)?;
     answered(sessions.insert(of_guest.clone(), None).await)?;
@@ -84,7 +81,9 @@ async fn equal_times(bench: &Bench) -> Checked {
 
 async fn awkward_session(bench: &Bench) -> Checked {
     let (sessions, now) = (&bench.store.sessions, bench.universe.start);
-    for (n, address) in ["::1", "255.255.255.255", "2001:db8::ffff:1.2.3.4", "::ffff:10.0.0.1"].iter().enumerate() {
+    for (n, address) in
+        ["::1", "255.255.255.255", "2001:db8::ffff:1.2.3.4", "::ffff:10.0.0.1"].iter().enumerate()
+    {
         let awkward = Session {
             ip_address: Some(address.parse().expect("these are addresses")),
             user_agent: Some("😀".repeat(USER_AGENT_CHARS_MAX)),

@@ -64,8 +64,7 @@ async fn one_update_a_version(bench: &Bench) -> Checked {
     same("what the winner wrote", stored.and_then(|s| s.device), Some(winners[0].to_string()))?;
     for caller in 0..RACERS {
         let used = answered(sessions.use_refresh(bench.universe.secret(caller + 1), now).await)?;
-        let expected =
-            if caller == winners[0] { RefreshUse::First(first.id) } else { RefreshUse::Unknown };
+        let expected = if caller == winners[0] { RefreshUse::First(first.id) } else { RefreshUse::Unknown };
         same(format!("the token of caller {caller}"), used, expected)?;
     }
     Ok(())

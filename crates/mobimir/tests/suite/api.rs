@@ -1,0 +1,428 @@
+//! The HTTP contract, call by call.
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{
+    Answer, Client, Customer, Process,
+    shop::{PASSWORD, guest, items, operator, product, stock, unique},
+};
+
+fn shop() -> (TempDir, Process) {
+    let dir = TempDir::new().unwrap();
+    let process = Process::serve(&dir.path().join("data"));
+    (dir, process)
+}
+
+fn quantities(cart: &Value) -> Vec<u64> {
+    cart["items"].as_array().unwrap().iter().map(|item| item["quantity"].as_u64().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn products_are_made_changed_and_found() {
+    let (_dir, shop) = shop();
+    let host = &shop.host;
+    let mut operator = operator(host);
+    let body = json!({
+        "name": "Беспроводные наушники Sony WH-1000XM5", "category": "Аудио", "price": "29990",
+        "attributes": { "цвет": "чёрный", "вес": 250, "складные": true }, "stock_by_zone": { "MSK": 3, "SPB": 0 },
+    });
+    let made = operator.post("/v1/products", body).await.expect(201);
+    let id = made["product_id"].as_str().unwrap().to_owned();
+    assert_eq!(made["price"], "29990.00");
+    assert_eq!(made["attributes"]["вес"], 250);
+    assert_eq!(made["stock_by_zone"], json!({ "MSK": 3, "SPB": 0 }));
+    assert_eq!(made["created_at"], made["updated_at"]);
+    assert!(made["created_at"].as_str().unwrap().ends_with('Z'));
+
+    let mut anyone = Client::new(host);
+    assert_eq!(anyone.get(&format!("/v1/products/{id}")).await.expect(200), made);
+    assert_eq!(anyone.get(&format!("/v1/products/{id}/stock")).await.expect(200), json!({ "MSK": 3, "SPB": 0 }));
+    anyone.get(&format!("/v1/products/{id}/stock?detail=true")).await.problem(401, "unauthorized");
+    guest(host).await.get(&format!("/v1/products/{id}/stock?detail=true")).await.problem(403, "forbidden");
+    assert_eq!(stock(host, &id).await, (3, 0, 0));
+
+    let changed = operator.patch(&format!("/v1/products/{id}"), json!({ "price": "24990.50" })).await.expect(200);
+    assert_eq!((&changed["price"], &changed["name"]), (&json!("24990.50"), &made["name"]));
+
+    let path = format!("/v1/products/{id}/stock/EKB");
+    assert_eq!(operator.put(&path, json!({ "quantity": 7 })).await.expect(200), json!({ "available": 7, "reserved": 0, "sold": 0 }));
+    assert_eq!(operator.put(&path, json!({ "delta": -7 })).await.expect(200)["available"], 0);
+    operator.put(&path, json!({ "delta": -1 })).await.problem(409, "insufficient_stock");
+    operator.put(&path, json!({ "quantity": 1_000_000_000u64 })).await.expect(200);
+    operator.put(&path, json!({ "quantity": 1_000_000_001u64 })).await.expect(422);
+    operator.put(&path, json!({ "delta": 1 })).await.expect(422);
+    operator.put(&path, json!({ "delta": 1, "quantity": 1 })).await.expect(422);
+    operator.put(&format!("/v1/products/{id}/stock/NOWHERE"), json!({ "quantity": 1 })).await.problem(422, "unknown_zone");
+    operator.put(&format!("/v1/products/{id}/stock/msk"), json!({ "quantity": 1 })).await.expect(400);
+    let nobody = "01890000-0000-7000-8000-000000000000";
+    operator.put(&format!("/v1/products/{nobody}/stock/MSK"), json!({ "quantity": 1 })).await.problem(404, "not_found");
+    operator.patch(&format!("/v1/products/{nobody}"), json!({})).await.problem(404, "not_found");
+    anyone.get(&format!("/v1/products/{nobody}")).await.problem(404, "not_found");
+    anyone.get(&format!("/v1/products/{nobody}/stock")).await.problem(404, "not_found");
+
+    for (call, token) in [("guest", guest(host).await), ("user", Customer::new(host).await.client)] {
+        let mut client = token;
+        client.post("/v1/products", json!({})).await.problem(403, "forbidden");
+        client.patch(&format!("/v1/products/{id}"), json!({})).await.problem(403, "forbidden");
+        assert_eq!(client.get(&format!("/v1/products/{id}")).await.status, 200, "{call}");
+    }
+    Client::new(host).post("/v1/products", json!({})).await.problem(401, "unauthorized");
+}
+
+#[tokio::test]
+async fn the_catalogue_is_filtered_sorted_searched_and_paged() {
+    let (_dir, shop) = shop();
+    let host = &shop.host;
+    let mut operator = operator(host);
+    let names = ["Смартфон Alpha", "Смартфон Beta", "Чехол для смартфона", "Phone stand", "ёлочная гирлянда", "Кабель"];
+    for (n, name) in names.iter().enumerate() {
+        let category = if n < 2 { "Смартфоны" } else { "Аксессуары" };
+        let zone = if n % 2 == 0 { "MSK" } else { "NSK" };
+        let body = json!({ "name": name, "category": category, "price": format!("{}.00", 100 * (n + 1)), "stock_by_zone": { zone: 5 } });
+        operator.post("/v1/products", body).await.expect(201);
+    }
+    let mut anyone = Client::new(host);
+    let mut listed = async |query: &str| -> Vec<String> {
+        let list = anyone.get(&format!("/v1/products?{query}")).await.expect(200);
+        list["items"].as_array().unwrap().iter().map(|p| p["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(listed("").await, names);
+    assert_eq!(listed("category=%D0%A1%D0%BC%D0%B0%D1%80%D1%82%D1%84%D0%BE%D0%BD%D1%8B").await, names[..2]);
+    assert_eq!(listed("price_min=200&price_max=400.00").await, names[1..4]);
+    assert_eq!(listed("zone=NSK").await, [names[1], names[3], names[5]]);
+    assert_eq!(listed("zone=EKB").await, [""; 0]);
+    assert_eq!(listed("sort=-price&limit=2").await, [names[5], names[4]]);
+    assert_eq!(listed("sort=name").await, [names[3], names[4], names[5], names[0], names[1], names[2]]);
+    // смартфонами; phones
+    assert_eq!(listed("q=%D1%81%D0%BC%D0%B0%D1%80%D1%82%D1%84%D0%BE%D0%BD%D0%B0%D0%BC%D0%B8").await, names[..3]);
+    assert_eq!(listed("q=PHONES").await, [names[3]]);
+    // елочный
+    assert_eq!(listed("q=%D0%B5%D0%BB%D0%BE%D1%87%D0%BD%D1%8B%D0%B9").await, [names[4]]);
+    assert_eq!(listed("q=no+such+thing").await, [""; 0]);
+    assert_eq!(listed("q=!!!").await, [""; 0]);
+    assert_eq!(listed("price_min=500&price_max=100").await, [""; 0]);
+
+    for sort in ["price", "-price", "name"] {
+        let whole = anyone.get(&format!("/v1/products?sort={sort}")).await.expect(200);
+        assert_eq!(whole["next"], Value::Null);
+        let mut paged = Vec::new();
+        let mut after = String::new();
+        loop {
+            let page = anyone.get(&format!("/v1/products?sort={sort}&limit=1{after}")).await.expect(200);
+            paged.extend(page["items"].as_array().unwrap().clone());
+            match page["next"].as_str() {
+                Some(next) => after = format!("&after={next}"),
+                None => break,
+            }
+        }
+        assert_eq!(json!(paged), whole["items"], "{sort}");
+    }
+    let by_name = anyone.get("/v1/products?sort=name&limit=1").await.expect(200);
+    let cursor = by_name["next"].as_str().unwrap().to_owned();
+    anyone.get(&format!("/v1/products?sort=price&after={cursor}")).await.problem(400, "bad_cursor");
+    for bad in ["after=x", "limit=0", "limit=101", "limit=many", "sort=age", "price_min=-1", "price_max=1.234", "zone=msk"] {
+        anyone.get(&format!("/v1/products?{bad}")).await.expect(400);
+    }
+    assert_eq!(anyone.get("/v1/categories").await.expect(200), json!(["Аксессуары", "Смартфоны"]));
+}
+
+#[tokio::test]
+async fn people_sign_up_log_in_and_out() {
+    let (_dir, shop) = shop();
+    let host = &shop.host;
+    let mut anyone = Client::new(host);
+    let email = format!("Anna-{}@Example.ru", unique());
+    let user = anyone.post("/v1/users", json!({ "email": email, "password": PASSWORD })).await.expect(201);
+    let lower = email.to_lowercase();
+    anyone.post("/v1/users", json!({ "email": lower, "password": "another password" })).await.problem(409, "email_taken");
+    for bad in [json!({ "email": "x", "password": PASSWORD }), json!({ "email": "a@b.ru", "password": "1234567" }), json!({ "email": "a@b.ru", "password": "x".repeat(129) }), json!({ "email": "a@b.ru" })] {
+        anyone.post("/v1/users", bad).await.expect(422);
+    }
+    anyone.post("/v1/sessions/login", json!({ "email": email, "password": "wrong password" })).await.problem(401, "bad_credentials");
+    anyone.post("/v1/sessions/login", json!({ "email": "nobody@example.ru", "password": PASSWORD })).await.problem(401, "bad_credentials");
+
+    let login = anyone.post("/v1/sessions/login", json!({ "email": email, "password": PASSWORD })).await.expect(200);
+    assert_eq!(login["user_id"], user["user_id"]);
+    let mut anna = Client::with_token(host, login["token"].as_str().unwrap());
+    let profile = anna.get("/v1/users/me").await.expect(200);
+    assert_eq!((profile["email"].as_str(), &profile["name"]), (Some(lower.as_str()), &Value::Null));
+    let edited = anna.patch("/v1/users/me", json!({ "name": "Анна", "geo_zone": "SPB" })).await.expect(200);
+    assert_eq!((edited["name"].as_str(), edited["geo_zone"].as_str()), (Some("Анна"), Some("SPB")));
+    let edited = anna.patch("/v1/users/me", json!({ "geo_zone": null })).await.expect(200);
+    assert_eq!((edited["name"].as_str(), &edited["geo_zone"]), (Some("Анна"), &Value::Null));
+    anna.patch("/v1/users/me", json!({ "geo_zone": "MARS" })).await.problem(422, "unknown_zone");
+    anna.patch("/v1/users/me", json!({ "name": "x".repeat(201) })).await.expect(422);
+
+    let second = anyone.post("/v1/sessions/login", json!({ "email": email, "password": PASSWORD })).await.expect(200);
+    let sessions = anna.get("/v1/sessions").await.expect(200);
+    assert_eq!(sessions["items"].as_array().unwrap().len(), 2);
+    assert_eq!(sessions["items"][0]["session_id"], second["session_id"]);
+    let one = anna.get("/v1/sessions?limit=1").await.expect(200);
+    let next = one["next"].as_str().unwrap();
+    assert_eq!(anna.get(&format!("/v1/sessions?after={next}")).await.expect(200)["items"][0]["session_id"], login["session_id"]);
+
+    // A refresh ends the old access token, and works once.
+    let pair = anyone.post("/v1/sessions/refresh", json!({ "refresh_token": login["refresh_token"] })).await.expect(200);
+    anna.get("/v1/users/me").await.problem(401, "unauthorized");
+    let mut anna = Client::with_token(host, pair["token"].as_str().unwrap());
+    anna.get("/v1/users/me").await.expect(200);
+    anyone.post("/v1/sessions/refresh", json!({ "refresh_token": "x" })).await.problem(401, "bad_refresh_token");
+    anyone.post("/v1/sessions/refresh", json!({ "refresh_token": login["refresh_token"] })).await.problem(401, "refresh_token_used");
+    anna.get("/v1/users/me").await.problem(401, "unauthorized");
+    anyone.post("/v1/sessions/refresh", json!({ "refresh_token": pair["refresh_token"] })).await.expect(401);
+
+    let mut anna = Client::with_token(host, second["token"].as_str().unwrap());
+    assert_eq!(anna.get("/v1/sessions").await.expect(200)["items"].as_array().unwrap().len(), 1);
+    anna.delete("/v1/sessions/current").await.expect(204);
+    anna.get("/v1/users/me").await.problem(401, "unauthorized");
+    let mut visitor = guest(host).await;
+    visitor.get("/v1/users/me").await.problem(403, "forbidden");
+    visitor.get("/v1/sessions").await.problem(403, "forbidden");
+    visitor.delete("/v1/sessions/current").await.expect(204);
+    visitor.get("/v1/cart").await.problem(401, "unauthorized");
+}
+
+#[tokio::test]
+async fn failed_logins_are_limited_and_successful_ones_are_not() {
+    let (_dir, shop) = shop();
+    let customer = Customer::new(&shop.host).await;
+    let mut anyone = Client::new(&shop.host);
+    let login = |password: &str| json!({ "email": customer.email, "password": password });
+    for _ in 0..30 {
+        anyone.post("/v1/sessions/login", login(PASSWORD)).await.expect(200);
+    }
+    let mut limited = None;
+    for _ in 0..30 {
+        let answer: Answer = anyone.post("/v1/sessions/login", login("wrong password")).await;
+        if answer.status == 429 {
+            limited = Some(answer);
+            break;
+        }
+        answer.problem(401, "bad_credentials");
+    }
+    let limited = limited.unwrap();
+    limited.problem(429, "too_many_attempts");
+    assert!(limited.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
+}
+
+#[tokio::test]
+async fn carts_are_filled_changed_and_merged() {
+    let (_dir, shop) = shop();
+    let host = &shop.host;
+    let (phone, case) = (product(host, 10).await, product(host, 5).await);
+    let mut visitor = guest(host).await;
+    let empty = visitor.get("/v1/cart").await.expect(200);
+    assert_eq!((&empty["items"], empty["amount"].as_str(), empty["status"].as_str()), (&json!([]), Some("0.00"), Some("active")));
+
+    let cart = visitor.post("/v1/cart/items", json!({ "product_id": phone, "quantity": 2, "geo_zone": "MSK" })).await.expect(200);
+    assert_eq!((quantities(&cart), cart["amount"].as_str(), cart["geo_zone"].as_str()), (vec![2], Some("200.00"), Some("MSK")));
+    assert_eq!(cart["items"][0]["price"], "100.00");
+    assert_eq!(quantities(&visitor.post("/v1/cart/items", json!({ "product_id": phone, "quantity": 3 })).await.expect(200)), [5]);
+    visitor.post("/v1/cart/items", json!({ "product_id": phone, "quantity": 11 })).await.problem(409, "out_of_stock");
+    visitor.post("/v1/cart/items", json!({ "product_id": phone, "quantity": 1, "geo_zone": "NSK" })).await.problem(409, "out_of_stock");
+    visitor.post("/v1/cart/items", json!({ "product_id": phone, "quantity": 1, "geo_zone": "MARS" })).await.problem(422, "unknown_zone");
+    visitor.post("/v1/cart/items", json!({ "product_id": "01890000-0000-7000-8000-000000000000", "quantity": 1 })).await.problem(422, "unknown_product");
+    assert_eq!(quantities(&visitor.put(&format!("/v1/cart/items/{phone}"), json!({ "quantity": 4 })).await.expect(200)), [4]);
+    visitor.put(&format!("/v1/cart/items/{phone}"), json!({ "quantity": 11 })).await.problem(409, "out_of_stock");
+    visitor.put("/v1/cart/items/01890000-0000-7000-8000-000000000000", json!({ "quantity": 1 })).await.problem(404, "not_found");
+    assert_eq!(quantities(&visitor.post("/v1/cart/items", json!({ "product_id": case, "quantity": 1 })).await.expect(200)), [4, 1]);
+    assert_eq!(quantities(&visitor.delete(&format!("/v1/cart/items/{phone}")).await.expect(200)), [1]);
+    assert_eq!(quantities(&visitor.delete(&format!("/v1/cart/items/{phone}")).await.expect(200)), [1]);
+    assert_eq!(quantities(&visitor.delete("/v1/cart").await.expect(200)), [0; 0]);
+    visitor.post("/v1/cart/items", json!({ "product_id": phone, "quantity": 2 })).await.expect(200);
+
+    // The user has something, too; after the login both are there, and the guest is gone.
+    let mut customer = Customer::new(host).await;
+    customer.client.post("/v1/cart/items", json!({ "product_id": phone, "quantity": 1 })).await.expect(200);
+    let body = json!({ "email": customer.email, "password": PASSWORD });
+    visitor.post("/v1/sessions/login", body.clone()).await.expect(200);
+    assert_eq!(quantities(&customer.client.get("/v1/cart").await.expect(200)), [3]);
+    visitor.get("/v1/cart").await.problem(401, "unauthorized");
+    visitor.post("/v1/sessions/login", body).await.expect(200);
+    assert_eq!(quantities(&customer.client.get("/v1/cart").await.expect(200)), [3]);
+
+    Client::new(host).get("/v1/cart").await.problem(401, "unauthorized");
+    operator(host).get("/v1/cart").await.problem(403, "forbidden");
+    let abandoned = operator(host).get("/v1/carts?status=abandoned").await.expect(200);
+    assert_eq!(abandoned, json!({ "items": [], "next": null }));
+    operator(host).get("/v1/carts").await.expect(400);
+    customer.client.get("/v1/carts?status=abandoned").await.problem(403, "forbidden");
+}
+
+#[tokio::test]
+async fn orders_are_placed_replayed_and_followed() {
+    let (_dir, shop) = shop();
+    let host = &shop.host;
+    let phone = product(host, 10).await;
+    let mut customer = Customer::new(host).await;
+    let body = json!({
+        "geo_zone": "MSK", "shipping_address": "Тверская, 1", "payment_method": "card",
+        "items": [{ "product_id": phone, "quantity": 1 }, { "product_id": phone, "quantity": 2 }],
+    });
+    let placed = customer.client.order("one", body.clone()).await;
+    assert!(placed.header("idempotent-replayed").is_none());
+    let order = placed.expect(201);
+    assert_eq!(order["status"], "confirmed");
+    assert_eq!(order["total_amount"], "300.00");
+    assert_eq!(order["user_id"], customer.user_id.as_str());
+    assert_eq!(order["items"].as_array().unwrap().len(), 1);
+    assert_eq!(order["items"][0]["quantity"], 3);
+    assert_eq!((order["shipping_address"].as_str(), order["payment_method"].as_str()), (Some("Тверская, 1"), Some("card")));
+    assert_eq!(stock(host, &phone).await, (7, 0, 3));
+
+    let again = customer.client.order("one", body.clone()).await;
+    assert_eq!(again.header("idempotent-replayed"), Some("true"));
+    assert_eq!(again.expect(201), order);
+    customer.client.order("one", items(&phone, 9)).await.problem(422, "idempotency_mismatch");
+
+    let short = customer.client.order("two", items(&phone, 8)).await;
+    let problem = short.problem(409, "out_of_stock");
+    assert_eq!(problem["lines"], json!([{ "product_id": phone, "requested": 8, "available": 7 }]));
+    assert_eq!(stock(host, &phone).await, (7, 0, 3));
+    // An answer belongs to its key, also this one, also when there would be enough now.
+    operator(host).put(&format!("/v1/products/{phone}/stock/MSK"), json!({ "delta": 10 })).await.expect(200);
+    let again = customer.client.order("two", items(&phone, 8)).await;
+    assert_eq!(again.header("idempotent-replayed"), Some("true"));
+    assert_eq!(again.problem(409, "out_of_stock")["lines"], problem["lines"]);
+
+    let id = order["order_id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/orders/{id}");
+    assert_eq!(customer.client.get(&path).await.expect(200), order);
+    assert_eq!(operator(host).get(&path).await.expect(200), order);
+    let mut stranger = Customer::new(host).await.client;
+    stranger.get(&path).await.problem(404, "not_found");
+    stranger.get(&format!("{path}/history")).await.problem(404, "not_found");
+    guest(host).await.get(&path).await.problem(403, "forbidden");
+    Client::new(host).get(&path).await.problem(401, "unauthorized");
+    customer.client.post(&format!("{path}/status"), json!({ "status": "paid" })).await.problem(403, "forbidden");
+
+    let mut operator = operator(host);
+    let status = format!("{path}/status");
+    operator.post(&status, json!({ "status": "shipped" })).await.problem(409, "bad_transition");
+    operator.post(&status, json!({ "status": "confirmed" })).await.problem(409, "bad_transition");
+    operator.post(&status, json!({ "status": "lost" })).await.expect(422);
+    for next in ["paid", "shipped", "delivered"] {
+        assert_eq!(operator.post(&status, json!({ "status": next })).await.expect(200)["status"], next);
+    }
+    operator.post(&status, json!({ "status": "cancelled" })).await.problem(409, "bad_transition");
+    let history = customer.client.get(&format!("{path}/history")).await.expect(200);
+    let moves: Vec<&str> = history.as_array().unwrap().iter().map(|change| change["status"].as_str().unwrap()).collect();
+    assert_eq!(moves, ["confirmed", "paid", "shipped", "delivered"]);
+    assert_eq!((&history[0]["operator"], history[1]["operator"].as_str()), (&Value::Null, Some("operator")));
+    // The replay gives the first answer, though the order has moved on.
+    assert_eq!(customer.client.order("one", body).await.expect(201), order);
+}
+
+#[tokio::test]
+async fn a_cart_is_ordered_and_an_order_is_cancelled() {
+    let (_dir, shop) = shop();
+    let host = &shop.host;
+    let (phone, case) = (product(host, 10).await, product(host, 10).await);
+    let mut customer = Customer::new(host).await;
+    customer.client.order("empty", json!({ "geo_zone": "MSK" })).await.problem(409, "empty_cart");
+    for (product, quantity) in [(&phone, 2), (&case, 3)] {
+        customer.client.post("/v1/cart/items", json!({ "product_id": product, "quantity": quantity })).await.expect(200);
+    }
+    let order = customer.client.order("cart", json!({ "geo_zone": "MSK" })).await.expect(201);
+    assert_eq!((order["total_amount"].as_str(), quantities(&order)), (Some("500.00"), vec![2, 3]));
+    assert_eq!(quantities(&customer.client.get("/v1/cart").await.expect(200)), [0; 0]);
+    customer.client.post("/v1/cart/items", json!({ "product_id": case, "quantity": 1 })).await.expect(200);
+    assert_eq!(customer.client.order("cart", json!({ "geo_zone": "MSK" })).await.expect(201), order, "a retry never works from the cart again");
+    assert_eq!(quantities(&customer.client.get("/v1/cart").await.expect(200)), [1]);
+
+    let status = format!("/v1/orders/{}/status", order["order_id"].as_str().unwrap());
+    let cancelled = operator(host).post(&status, json!({ "status": "cancelled" })).await.expect(200);
+    assert_eq!(cancelled["status"], "cancelled");
+    operator(host).post(&status, json!({ "status": "cancelled" })).await.problem(409, "bad_transition");
+    assert_eq!(stock(host, &phone).await, (10, 0, 0));
+    assert_eq!(stock(host, &case).await, (10, 0, 0));
+
+    let mut client = customer.client;
+    client.order("x", json!({ "geo_zone": "MSK", "items": [] })).await.expect(422);
+    client.order("x", json!({ "geo_zone": "MARS", "items": [{ "product_id": phone, "quantity": 1 }] })).await.problem(422, "unknown_zone");
+    client.order("x", items("01890000-0000-7000-8000-000000000000", 1)).await.problem(422, "unknown_product");
+    client.order("x", items(&phone, 0)).await.expect(422);
+    client.order("x", items(&phone, 1_000_001)).await.expect(422);
+    let many: Vec<Value> = (0..201).map(|_| json!({ "product_id": phone, "quantity": 1 })).collect();
+    client.order("x", json!({ "geo_zone": "MSK", "items": many })).await.expect(422);
+    client.post("/v1/orders", items(&phone, 1)).await.problem(400, "idempotency_key_required");
+    client.order(&"k".repeat(256), items(&phone, 1)).await.expect(400);
+    client.order(&"k".repeat(255), items(&phone, 1)).await.expect(201);
+    guest(host).await.order("x", items(&phone, 1)).await.problem(403, "forbidden");
+}
+
+#[tokio::test]
+async fn orders_are_listed_by_owner_and_by_day() {
+    let (_dir, shop) = shop();
+    let host = &shop.host;
+    let phone = product(host, 1_000).await;
+    let mut customer = Customer::new(host).await;
+    let mut placed = Vec::new();
+    for n in 0..7 {
+        placed.insert(0, customer.client.order(&format!("k{n}"), items(&phone, 1)).await.expect(201)["order_id"].clone());
+    }
+    let ids = |list: &Value| -> Vec<Value> { list["items"].as_array().unwrap().iter().map(|o| o["order_id"].clone()).collect() };
+    let whole = customer.client.get("/v1/orders").await.expect(200);
+    let mut sorted = whole["items"].as_array().unwrap().clone();
+    sorted.sort_by_key(|o| (std::cmp::Reverse(o["created_at"].as_str().unwrap().to_owned()), o["order_id"].as_str().unwrap().to_owned()));
+    assert_eq!(json!(sorted), whole["items"], "newest first, equal times by order id");
+    let mut paged = Vec::new();
+    let mut after = String::new();
+    loop {
+        let page = customer.client.get(&format!("/v1/orders?limit=2{after}")).await.expect(200);
+        paged.extend(ids(&page));
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(paged, ids(&whole));
+    let newest = whole["items"][0]["created_at"].as_str().unwrap();
+    assert!(ids(&customer.client.get(&format!("/v1/orders?from={newest}")).await.expect(200)).contains(&whole["items"][0]["order_id"]));
+    assert!(!ids(&customer.client.get(&format!("/v1/orders?to={newest}")).await.expect(200)).contains(&whole["items"][0]["order_id"]));
+    assert_eq!(ids(&customer.client.get("/v1/orders?from=2090-01-01T00:00:00Z").await.expect(200)), [Value::Null; 0]);
+    for bad in ["from=yesterday", "to=1", "after=x", "limit=1000"] {
+        customer.client.get(&format!("/v1/orders?{bad}")).await.expect(400);
+    }
+
+    let mut operator = operator(host);
+    operator.post(&format!("/v1/orders/{}/status", placed[0].as_str().unwrap()), json!({ "status": "paid" })).await.expect(200);
+    let day = &newest[..10];
+    assert_eq!(ids(&operator.get(&format!("/v1/reports/orders?day={day}")).await.expect(200)).len(), 7);
+    assert_eq!(ids(&operator.get(&format!("/v1/reports/orders?day={day}&status=paid")).await.expect(200)), [placed[0].clone()]);
+    assert_eq!(ids(&operator.get(&format!("/v1/reports/orders?day={day}&geo_zone=MSK&status=confirmed")).await.expect(200)).len(), 6);
+    assert_eq!(ids(&operator.get(&format!("/v1/reports/orders?day={day}&geo_zone=SPB")).await.expect(200)).len(), 0);
+    for bad in ["", "day=2025-02-30", "day=today", &format!("day={day}&status=lost"), &format!("day={day}&geo_zone=msk")] {
+        operator.get(&format!("/v1/reports/orders?{bad}")).await.expect(400);
+    }
+    customer.client.get(&format!("/v1/reports/orders?day={day}")).await.problem(403, "forbidden");
+}
+
+#[tokio::test]
+async fn machines_and_operators_can_look_inside() {
+    let (_dir, shop) = shop();
+    let mut anyone = Client::new(&shop.host);
+    assert_eq!(anyone.get("/healthz").await.expect(200)["status"], "ok");
+    assert_eq!(anyone.get("/readyz").await.expect(200)["status"], "ready");
+    let described = anyone.get("/openapi.json").await.expect(200);
+    assert!(described["paths"]["/v1/orders"]["post"].is_object());
+    assert_eq!(anyone.get("/docs").await.status, 200);
+    let metrics = anyone.get("/metrics").await;
+    let text = String::from_utf8(metrics.body.to_vec()).unwrap();
+    assert!(text.contains("mobimir_http_requests_total{method=\"GET\",route=\"/healthz\",status=\"200\"} 1"), "{text}");
+    assert!(text.contains("mobimir_invariant_violations_total{invariant=\"STK-1\"} 0"));
+    assert!(text.ends_with("# EOF\n"));
+    let answer = anyone.send(hyper::Method::GET, "/healthz", &[("x-request-id", "abc-123")], None).await.unwrap();
+    assert_eq!(answer.header("x-request-id"), Some("abc-123"));
+
+    let mut operator = operator(&shop.host);
+    assert_eq!(operator.get("/v1/ops/policy").await.expect(200)["name"], "embedded");
+    let invariants = operator.get("/v1/ops/invariants").await.expect(200);
+    assert_eq!(invariants["items"].as_array().unwrap().len(), 14);
+    assert_eq!(operator.get("/v1/ops/migrations").await.expect(200), json!({ "items": [], "next": null }));
+    operator.post("/v1/ops/migrations/orders/advance", json!({})).await.problem(409, "no_migration");
+    operator.post("/v1/ops/migrations/dragons/advance", json!({})).await.problem(404, "not_found");
+    anyone.get("/v1/ops/policy").await.problem(401, "unauthorized");
+    guest(&shop.host).await.get("/v1/ops/invariants").await.problem(403, "forbidden");
+}

@@ -1,0 +1,239 @@
+//! The command line: help, errors, exit codes, clean ends, backup and restore, import.
+
+use std::{io::Write, time::Duration};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{
+    Client, Customer, Process,
+    process::run,
+    shop::{items, operator, product, stock},
+};
+
+#[test]
+fn every_command_explains_itself_with_examples() {
+    for command in [&["--help"][..], &["serve", "--help"], &["demo", "--help"], &["import", "online-retail", "--help"], &["policy", "check", "--help"], &["policy", "show", "--help"], &["backup", "--help"], &["restore", "--help"]] {
+        let (code, out, _) = run(command);
+        assert_eq!(code, 0, "{command:?}");
+        assert!(out.contains("Examples:"), "{command:?}: {out}");
+    }
+}
+
+#[test]
+fn wrong_usage_is_2_and_failure_is_1_with_one_line() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "x").unwrap();
+    let file = file.to_str().unwrap();
+    for usage in [&["dance"][..], &["serve", "--listen", "nowhere"], &["demo", "--products", "many"], &["import"], &["serve", "--no-such-flag"]] {
+        assert_eq!(run(usage).0, 2, "{usage:?}");
+    }
+    let missing = dir.path().join("missing");
+    let missing = missing.to_str().unwrap();
+    for failure in [
+        &["policy", "check", missing][..],
+        &["policy", "check", file],
+        &["serve", "--config", missing],
+        &["serve", "--config", file],
+        &["serve", "--policy", missing],
+        &["serve", "--policy", "default", "--data", missing],
+        &["serve", "--data", file],
+        &["backup", missing, "--data", missing],
+        &["restore", missing, "--data", missing],
+        &["import", "online-retail", missing, "--data", missing],
+    ] {
+        let (code, out, err) = run(failure);
+        assert_eq!(code, 1, "{failure:?}: {out}{err}");
+        assert!(!err.is_empty() && err.lines().count() <= 3 && !err.contains("panicked"), "{failure:?}: {err}");
+        assert!(!std::path::Path::new(missing).exists(), "{failure:?} left something behind");
+    }
+}
+
+#[test]
+fn policies_are_shown_and_checked() {
+    let (code, out, _) = run(&["policy", "show"]);
+    assert_eq!(code, 0);
+    assert!(out.contains("embedded") && out.contains("checkout_deadline"), "{out}");
+    let (code, out, _) = run(&["policy", "show", "--policy", "default", "--json"]);
+    assert_eq!(code, 0);
+    let policy: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(policy["name"], "default");
+
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("p.toml");
+    std::fs::write(&path, "[carts]\nttl = { guest = \"7d\", user = \"30d\" }\n\n[orders]\nhomes = \"embedded\"\n").unwrap();
+    let (code, _, err) = run(&["policy", "check", path.to_str().unwrap()]);
+    assert_eq!(code, 1);
+    assert!(err.contains("p.toml:5: orders.homes: "), "{err}");
+}
+
+#[tokio::test]
+async fn a_data_directory_has_one_shop_at_a_time() {
+    let dir = TempDir::new().unwrap();
+    let data = dir.path().join("data");
+    let shop = Process::serve(&data);
+    let (code, _, err) = run(&["serve", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("in use") && err.contains(&shop.id().to_string()), "{err}");
+    assert!(shop.terminate().success());
+    std::fs::write(data.join("VERSION"), "mobimir embedded 999\n").unwrap();
+    let (code, _, err) = run(&["serve", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("999"), "{err}");
+}
+
+/// SIGTERM: what was accepted is answered, the process ends with 0, and everything is there afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shop_ends_cleanly_under_load() {
+    let dir = TempDir::new().unwrap();
+    let data = dir.path().join("data");
+    let mut shop = Process::serve(&data);
+    let host = shop.host.clone();
+    let phone = product(&host, 1_000_000).await;
+    let buyers: Vec<_> = (0..16)
+        .map(|_| {
+            let (host, phone) = (host.clone(), phone.clone());
+            tokio::spawn(async move {
+                let mut customer = Customer::new(&host).await;
+                let mut placed = 0;
+                for n in 0..100_000 {
+                    let sent = customer.client.send(hyper::Method::POST, "/v1/orders", &[("idempotency-key", &format!("k{n}"))], Some(items(&phone, 1))).await;
+                    match sent {
+                        Ok(answer) => {
+                            answer.expect(201);
+                            placed += 1;
+                        }
+                        // The connection is closed between two requests, or could not be opened any more.
+                        Err(_) => break,
+                    }
+                }
+                (customer, placed)
+            })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    shop.signal(Signal::TERM);
+    assert!(shop.wait().success(), "{}", shop.log());
+    let mut placed = 0;
+    for buyer in buyers {
+        placed += buyer.await.unwrap().1;
+    }
+    assert!(placed > 0);
+    let shop = Process::serve(&data);
+    let (available, reserved, sold) = stock(&shop.host, &phone).await;
+    assert_eq!((available + sold, reserved), (1_000_000, 0));
+    assert!(sold >= placed, "{sold} sold, {placed} acknowledged");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_shop_is_backed_up_and_restored() {
+    let dir = TempDir::new().unwrap();
+    let data = dir.path().join("data");
+    let shop = Process::serve(&data);
+    let host = shop.host.clone();
+    let phone = product(&host, 1_000_000).await;
+    let mut customer = Customer::new(&host).await;
+    let before = customer.client.order("before", items(&phone, 1)).await.expect(201);
+    // Orders go on while the copy is made.
+    let buyer = {
+        let (host, phone) = (host.clone(), phone.clone());
+        tokio::spawn(async move {
+            let mut customer = Customer::new(&host).await;
+            for n in 0..200 {
+                customer.client.order(&format!("k{n}"), items(&phone, 1)).await.expect(201);
+            }
+        })
+    };
+    let copy = dir.path().join("copy");
+    let (from, to) = (data.clone(), copy.clone());
+    let backup = move || run(&["backup", to.to_str().unwrap(), "--data", from.to_str().unwrap(), "--json"]);
+    let (code, out, err) = tokio::task::spawn_blocking(backup).await.unwrap();
+    assert_eq!(code, 0, "{err}");
+    assert!(serde_json::from_str::<Value>(&out).unwrap()["records"].as_u64().unwrap() > 0);
+    buyer.await.unwrap();
+    let after = customer.client.order("after", items(&phone, 1)).await.expect(201);
+    let (code, _, err) = run(&["backup", copy.to_str().unwrap(), "--data", data.to_str().unwrap()]);
+    assert_eq!(code, 1, "a backup does not write over another");
+    assert!(err.contains("not empty"), "{err}");
+    drop(shop);
+
+    let again = dir.path().join("again");
+    let (code, _, err) = run(&["restore", copy.to_str().unwrap(), "--data", again.to_str().unwrap()]);
+    assert_eq!(code, 0, "{err}");
+    let shop = Process::serve(&again);
+    let mut customer = Client::with_token(&shop.host, customer.login["token"].as_str().unwrap());
+    assert_eq!(customer.get(&format!("/v1/orders/{}", before["order_id"].as_str().unwrap())).await.expect(200), before);
+    customer.get(&format!("/v1/orders/{}", after["order_id"].as_str().unwrap())).await.problem(404, "not_found");
+    // A cut through the middle of a checkout is settled like a crash.
+    for _ in 0..150 {
+        if stock(&shop.host, &phone).await.1 == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let (available, reserved, sold) = stock(&shop.host, &phone).await;
+    assert_eq!((available + sold, reserved), (1_000_000, 0));
+
+    // A damaged copy is refused, and nothing is made of it.
+    let dump = copy.join("mobimir.dump");
+    let mut bytes = std::fs::read(&dump).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&dump, bytes).unwrap();
+    let third = dir.path().join("third");
+    let (code, _, err) = run(&["restore", copy.to_str().unwrap(), "--data", third.to_str().unwrap()]);
+    assert_eq!(code, 1, "{err}");
+    assert!(!third.exists());
+}
+
+#[tokio::test]
+async fn the_demo_is_the_same_shop_every_time() {
+    let dir = TempDir::new().unwrap();
+    let data = dir.path().join("data");
+    let arguments = ["demo", "--products", "300", "--seed", "7"];
+    let shop = Process::start(&arguments, &data, &[("MOBIMIR_OPERATOR_TOKEN", "")]);
+    let token = shop.said.iter().find_map(|line| line.strip_prefix("operator token: ")).unwrap().to_owned();
+    Client::with_token(&shop.host, &token).get("/v1/ops/policy").await.expect(200);
+    let first = Client::new(&shop.host).get("/v1/products?limit=100").await.expect(200);
+    let categories = Client::new(&shop.host).get("/v1/categories").await.expect(200);
+    assert!(categories.as_array().unwrap().contains(&json!("Электроника")));
+    assert!(shop.terminate().success());
+    let shop = Process::start(&arguments, &data, &[]);
+    assert_eq!(Client::new(&shop.host).get("/v1/products?limit=100").await.expect(200), first);
+    drop(shop);
+    let other = dir.path().join("other");
+    let shop = Process::start(&arguments, &other, &[]);
+    let second = Client::new(&shop.host).get("/v1/products?limit=100").await.expect(200);
+    let ids = |list: &Value| -> Vec<Value> { list["items"].as_array().unwrap().iter().map(|p| json!([p["product_id"], p["name"], p["price"]])).collect() };
+    assert_eq!(ids(&first), ids(&second));
+}
+
+#[tokio::test]
+async fn a_trade_history_is_imported_once() {
+    let dir = TempDir::new().unwrap();
+    let csv = dir.path().join("trade.csv");
+    let mut file = std::fs::File::create(&csv).unwrap();
+    writeln!(file, "InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country").unwrap();
+    writeln!(file, "1,A,RED LAMP,6,2010-12-01 08:26:00,2.55,17850.0,United Kingdom").unwrap();
+    writeln!(file, "1,B,BLUE LAMP,2,2010-12-01 08:26:00,3.39,17850.0,United Kingdom").unwrap();
+    writeln!(file, "C2,A,RED LAMP,-1,2010-12-02 09:00:00,2.55,17850.0,United Kingdom").unwrap();
+    writeln!(file, "3,A,RED LAMP,1,2010-12-01 10:00:00,2.55,,France").unwrap();
+    writeln!(file, "4,A,RED LAMP,one,2010-12-03 10:00:00,2.55,,France").unwrap();
+    drop(file);
+    let data = dir.path().join("data");
+    let import = ["import", "online-retail", csv.to_str().unwrap(), "--data", data.to_str().unwrap()];
+    let (code, out, err) = run(&import);
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(format!("{out}{err}").contains("line 6"), "the bad line is named: {out}{err}");
+    let (code, _, _) = run(&import);
+    assert_eq!(code, 0);
+    let shop = Process::serve(&data);
+    let day = operator(&shop.host).get("/v1/reports/orders?day=2010-12-01").await.expect(200);
+    assert_eq!(day["items"].as_array().unwrap().len(), 2);
+    let cancelled = operator(&shop.host).get("/v1/reports/orders?day=2010-12-02&status=cancelled").await.expect(200);
+    assert_eq!(cancelled["items"].as_array().unwrap().len(), 1);
+    let found = Client::new(&shop.host).get("/v1/products?q=lamps").await.expect(200);
+    assert_eq!(found["items"].as_array().unwrap().len(), 2);
+}
