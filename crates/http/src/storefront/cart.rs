@@ -205,7 +205,7 @@ async fn put(state: &AppState, visit: &Visit, form: &AddForm) -> Result<Response
         Err(CartError::OutOfStock { available, .. }) => shortage(available),
         Err(error) => return Err(error.into()),
     };
-    let mut response = page::see_other(visit, back_for(back_to, notice), Some(notice));
+    let mut response = page::see_other(visit, back_to, Some(notice));
     if let Some(started) = started {
         let max_age_s = started.expires_at.since(shop.now()) / 1_000;
         page::keep_session(&mut response, visit, Some((&started.token, max_age_s)));
@@ -264,11 +264,6 @@ async fn empty(state: &AppState, visit: &Visit) -> Result<Response, Fault> {
 /// Whoever has a cart to change. When the session has ended meanwhile there is none, and the cart's page says so.
 async fn holder(state: &AppState, visit: &Visit) -> Result<Caller, Fault> {
     visit.caller(&state.shop).await?.ok_or(Fault::NoCart)
-}
-
-/// A warning stands at the top of the page, so one does not come back to some place further down.
-fn back_for(path: &str, notice: Notice) -> &str {
-    if notice.is_warning() { path.split('#').next().unwrap_or(path) } else { path }
 }
 
 fn shortage(available: u64) -> Notice {

@@ -128,6 +128,9 @@ pub(super) fn fault_in(frame: Frame, fault: &Fault, visit: &Visit) -> Response {
 
 /// Sends the browser on after a change, with something to say there.
 pub(super) fn see_other(visit: &Visit, path: &str, notice: Option<Notice>) -> Response {
+    // A warning stands at the top of the page, so one does not come back to some place further down.
+    let warns = notice.is_some_and(Notice::is_warning);
+    let path = if warns { path.split('#').next().unwrap_or(path) } else { path };
     let mut response = StatusCode::SEE_OTHER.into_response();
     let headers = response.headers_mut();
     headers.insert(header::LOCATION, HeaderValue::from_str(path).unwrap_or(HeaderValue::from_static("/")));
