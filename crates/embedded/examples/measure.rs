@@ -7,6 +7,7 @@ use mobimir_core::{ports::*, product::*, money::Money, zone::Zone, id::*};
 use mobimir_embedded::*;
 use uuid::Uuid;
 fn rss() -> String { std::fs::read_to_string("/proc/self/status").unwrap().lines().filter(|l| l.starts_with("VmRSS")||l.starts_with("VmHWM")).collect::<Vec<_>>().join(" ") }
+fn cpu() -> f64 { let s = std::fs::read_to_string("/proc/self/stat").unwrap(); let f: Vec<&str> = s.rsplit(')').next().unwrap().split_whitespace().collect(); (f[11].parse::<f64>().unwrap()+f[12].parse::<f64>().unwrap())*10_000.0 }
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let dir = std::path::PathBuf::from(&args[2]);
@@ -44,7 +45,7 @@ fn main() {
                 for round in 0..3u128 {
                     for mode in ["raw", "port"] {
                         let before = store.engine().stats().commits.load(std::sync::atomic::Ordering::Relaxed);
-                        let t = Instant::now();
+                        let c0 = cpu(); let t = Instant::now();
                         let mut set = tokio::task::JoinSet::new();
                         for w in 0..64u128 { let store = store.clone(); set.spawn(async move {
                             for n in 0..500u128 {
@@ -55,7 +56,7 @@ fn main() {
                             } }); }
                         set.join_all().await;
                         let c = store.engine().stats().commits.load(std::sync::atomic::Ordering::Relaxed) - before;
-                        println!("{mode}: {:.0}/s, mean group {:.1}", 32_000.0/t.elapsed().as_secs_f64(), 32000.0/c as f64);
+                        println!("cpu {:.1} us/job", (cpu()-c0)/32000.0); println!("{mode}: {:.0}/s, mean group {:.1}", 32_000.0/t.elapsed().as_secs_f64(), 32000.0/c as f64);
                     }
                 }
                 println!("{}", rss());

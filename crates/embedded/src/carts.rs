@@ -1,10 +1,10 @@
 //! Carts on the engine: a row with the times, a row a change, and one for the packed changes.
 //!
-//! A cart has at most [`cart::UNPACKED_CHANGES_MAX`] rows besides the packed one, so it is read and kept in memory
-//! as a whole. Adding to it writes the new row and its place among the touched carts; the row with the times is
+//! A cart has few rows besides the packed one ([`cart::UNPACKED_CHANGES_MAX`]), so it is read and kept in memory as a
+//! whole. Adding to it writes the new row and its place among the touched carts; the row with the times is
 //! written only when rows are packed or none is added.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use async_trait::async_trait;
 use fjall::Readable;
@@ -35,40 +35,66 @@ const UNTOUCHED_SCAN_CARTS_MAX: usize = 1_000;
 /// Changes that weigh as much as one entry of the cache.
 const CHANGES_PER_CACHE_ITEM: usize = 16;
 
-/// A cart as it is stored.
+/// A cart as it is stored. Cheap to clone, since every added change makes a new one.
 #[derive(Clone)]
 pub(crate) struct CartState {
-    cart: StoredCart,
-    /// Whether the first of the changes is the one under the packed key.
-    has_packed: bool,
+    times: CartTimes,
+    /// Under the packed key.
+    packed: Option<Arc<PackedChange>>,
+    /// Under keys of their own.
+    rows: Vec<Arc<CartChange>>,
+}
+
+struct PackedChange {
+    change: CartChange,
+    /// The ids that [`cart::is_known`] finds in it.
+    known: HashSet<ChangeId>,
+}
+
+impl PackedChange {
+    fn new(change: CartChange) -> Self {
+        let mut known = HashSet::from([change.id]);
+        if let Effect::Packed(packed) = &change.effect {
+            known.extend(packed.parts.iter().map(|part| part.id));
+            known.extend(packed.remembered.iter().map(|(id, _)| *id));
+        }
+        Self { change, known }
+    }
 }
 
 impl CartState {
     fn new(now: Timestamp, expires_at: Timestamp) -> Self {
-        let cart = StoredCart { changes: Vec::new(), created_at: now, updated_at: now, expires_at };
-        Self { cart, has_packed: false }
+        let times = CartTimes { created_at: now, updated_at: now, expires_at };
+        Self { times, packed: None, rows: Vec::new() }
     }
 
     pub(crate) fn weight(&self) -> u64 {
-        let parts = match self.cart.changes.first().map(|change| &change.effect) {
-            Some(Effect::Packed(packed)) => packed.parts.len() + packed.remembered.len(),
-            _ => 0,
-        };
-        ((self.cart.changes.len() + parts) / CHANGES_PER_CACHE_ITEM) as u64
+        ((self.packed_ids() + self.rows.len()) / CHANGES_PER_CACHE_ITEM) as u64
     }
 
-    fn times(&self) -> CartTimes {
-        let StoredCart { created_at, updated_at, expires_at, .. } = self.cart;
-        CartTimes { created_at, updated_at, expires_at }
+    fn packed_ids(&self) -> usize {
+        self.packed.as_ref().map_or(0, |packed| packed.known.len())
     }
 
-    /// The changes that have a row of their own.
-    fn rows(&self) -> &[CartChange] {
-        &self.cart.changes[usize::from(self.has_packed)..]
+    fn knows(&self, id: ChangeId) -> bool {
+        self.packed.as_ref().is_some_and(|packed| packed.known.contains(&id))
+            || self.rows.iter().any(|row| cart::is_known(std::slice::from_ref(row.as_ref()), id))
+    }
+
+    /// Packing writes all of the packed change again. In a cart with very many changes it waits until that is worth
+    /// it, so that adding stays cheap however big the cart.
+    fn is_to_be_packed(&self) -> bool {
+        self.rows.len() > cart::UNPACKED_CHANGES_MAX.max(self.packed_ids() / 2)
+    }
+
+    fn changes(&self) -> Vec<CartChange> {
+        let packed = self.packed.iter().map(|packed| &packed.change);
+        packed.chain(self.rows.iter().map(AsRef::as_ref)).cloned().collect()
     }
 
     fn live(&self, now: Timestamp) -> Option<StoredCart> {
-        (self.cart.expires_at > now).then(|| self.cart.clone())
+        let CartTimes { created_at, updated_at, expires_at } = self.times;
+        (expires_at > now).then(|| StoredCart { changes: self.changes(), created_at, updated_at, expires_at })
     }
 }
 
@@ -159,41 +185,40 @@ impl Shared {
         now: Timestamp,
     ) -> StoreResult<()> {
         let mut stored = self.cart_to_change(txn, owner)?;
-        if let Some(expired) = stored.take_if(|stored| stored.cart.expires_at <= now) {
+        if let Some(expired) = stored.take_if(|stored| stored.times.expires_at <= now) {
             remove_rows(txn, owner, &expired);
         }
         let mut state = match &stored {
             Some(stored) => CartState::clone(stored),
             None => CartState::new(now, expires_at),
         };
-        state.cart.updated_at = state.cart.updated_at.max(now);
-        state.cart.expires_at = state.cart.expires_at.max(expires_at);
+        state.times.updated_at = state.times.updated_at.max(now);
+        state.times.expires_at = state.times.expires_at.max(expires_at);
         let mut times_are_stored = false;
         for change in changes {
-            if !cart::is_known(&state.cart.changes, change.id) {
-                let row = cart_change::encode(&change, state.cart.updated_at, state.cart.expires_at);
-                txn.put(cart_change::key(owner, change.id), row);
-                state.cart.changes.push(change);
+            if !state.knows(change.id) {
+                txn.put(cart_change::key(owner, change.id), cart_change::encode(&change, state.times));
+                state.rows.push(Arc::new(change));
                 times_are_stored = true;
             }
         }
-        if state.rows().len() > cart::UNPACKED_CHANGES_MAX {
+        if state.is_to_be_packed() {
             pack(txn, owner, &mut state, now);
             times_are_stored = false;
         }
-        let was_touched_at = stored.as_ref().map(|stored| stored.cart.updated_at);
-        if was_touched_at != Some(state.cart.updated_at) {
+        let was_touched_at = stored.as_ref().map(|stored| stored.times.updated_at);
+        if was_touched_at != Some(state.times.updated_at) {
             if let Some(was_touched_at) = was_touched_at {
                 txn.remove(cart_touched::key(was_touched_at, owner));
             }
-            txn.put(cart_touched::key(state.cart.updated_at, owner), records::nothing());
+            txn.put(cart_touched::key(state.times.updated_at, owner), records::nothing());
         }
         if stored.is_none() {
             // When the cart is extended this stays as it is: whoever sweeps looks at the cart again.
-            txn.put(expiry::key(state.cart.expires_at, Expiring::Cart(owner)), records::nothing());
+            txn.put(expiry::key(state.times.expires_at, Expiring::Cart(owner)), records::nothing());
         }
         if stored.is_none() || !times_are_stored {
-            txn.put(cart_row::key(owner), cart_row::encode(state.times()));
+            txn.put(cart_row::key(owner), cart_row::encode(state.times));
         }
         self.carts.stage(txn.job(), owner, Some(Arc::new(state)));
         Ok(())
@@ -207,8 +232,8 @@ impl Shared {
         now: Timestamp,
     ) -> StoreResult<Option<Timestamp>> {
         let Some(state) = self.cart_to_change(txn, owner)? else { return Ok(None) };
-        if state.cart.expires_at > now {
-            return Ok(Some(state.cart.expires_at));
+        if state.times.expires_at > now {
+            return Ok(Some(state.times.expires_at));
         }
         remove_rows(txn, owner, &state);
         self.carts.stage(txn.job(), owner, None);
@@ -217,28 +242,25 @@ impl Shared {
 }
 
 fn pack(txn: &mut Txn<'_>, owner: Owner, state: &mut CartState, now: Timestamp) {
-    let packed = cart::pack(ChangeId(id::fresh(now)), owner, &state.cart.changes, now);
-    for change in state.rows() {
+    let packed = cart::pack(ChangeId(id::fresh(now)), owner, &state.changes(), now);
+    for change in state.rows.drain(..) {
         txn.remove(cart_change::key(owner, change.id));
     }
-    let row = cart_change::encode(&packed, state.cart.updated_at, state.cart.expires_at);
-    txn.put(cart_change::packed_key(owner), row);
-    state.cart.changes = vec![packed];
-    state.has_packed = true;
+    txn.put(cart_change::packed_key(owner), cart_change::encode(&packed, state.times));
+    state.packed = Some(Arc::new(PackedChange::new(packed)));
 }
 
 fn remove_rows(txn: &mut Txn<'_>, owner: Owner, state: &CartState) {
-    for change in state.rows() {
+    for change in &state.rows {
         txn.remove(cart_change::key(owner, change.id));
     }
-    if state.has_packed {
+    if state.packed.is_some() {
         txn.remove(cart_change::packed_key(owner));
     }
-    txn.remove(cart_touched::key(state.cart.updated_at, owner));
+    txn.remove(cart_touched::key(state.times.updated_at, owner));
     txn.remove(cart_row::key(owner));
 }
 
-/// The packed change, if there is one, comes first in the order of the keys.
 fn decode<K, V>(
     owner: Owner,
     times: &[u8],
@@ -248,17 +270,18 @@ where
     K: AsRef<[u8]>,
     V: AsRef<[u8]>,
 {
-    let CartTimes { created_at, updated_at, expires_at } = cart_row::decode(times)?;
     let packed_key = cart_change::packed_key(owner);
-    let mut cart = StoredCart { changes: Vec::new(), created_at, updated_at, expires_at };
-    let mut has_packed = false;
+    let mut state = CartState { times: cart_row::decode(times)?, packed: None, rows: Vec::new() };
     for row in rows {
         let (key, value) = row?;
-        has_packed |= *key.as_ref() == *packed_key.bytes;
         let stored = cart_change::decode(value.as_ref())?;
-        cart.updated_at = cart.updated_at.max(stored.touched_at);
-        cart.expires_at = cart.expires_at.max(stored.expires_at);
-        cart.changes.push(stored.change);
+        state.times.updated_at = state.times.updated_at.max(stored.touched_at);
+        state.times.expires_at = state.times.expires_at.max(stored.expires_at);
+        if *key.as_ref() == *packed_key.bytes {
+            state.packed = Some(Arc::new(PackedChange::new(stored.change)));
+        } else {
+            state.rows.push(Arc::new(stored.change));
+        }
     }
-    Ok(CartState { cart, has_packed })
+    Ok(state)
 }

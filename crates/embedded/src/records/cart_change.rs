@@ -11,7 +11,10 @@ use mobimir_core::{
     time::Timestamp,
 };
 
-use super::parts::{At, Id, OwnerCode, ZoneCode};
+use super::{
+    cart::CartTimes,
+    parts::{At, Id, OwnerCode, ZoneCode},
+};
 use crate::engine::{Key, KeyBuilder, Table};
 
 pub(crate) fn key(owner: Owner, id: ChangeId) -> Key {
@@ -125,15 +128,15 @@ struct NamedZoneRecord {
     at: At,
 }
 
-pub(crate) fn encode(change: &CartChange, touched_at: Timestamp, expires_at: Timestamp) -> Slice {
+pub(crate) fn encode(change: &CartChange, times: CartTimes) -> Slice {
     super::encode(&ChangeRecord {
         id: Id(change.id.0),
         at: At(change.at),
         origin: OwnerCode(change.origin),
         keyed: change.keyed,
         effect: EffectRecord::from(&change.effect),
-        touched_at: At(touched_at),
-        expires_at: At(expires_at),
+        touched_at: At(times.updated_at),
+        expires_at: At(times.expires_at),
     })
 }
 
@@ -247,7 +250,8 @@ mod tests {
         #[test]
         fn a_change_comes_back_whole(change in arbitrary::cart_change(), touched_at in arbitrary::time(), expires_at in arbitrary::time()) {
             let stored = StoredChange { change, touched_at, expires_at };
-            prop_assert_eq!(decode(&encode(&stored.change, touched_at, expires_at)).unwrap(), stored);
+            let times = CartTimes { created_at: touched_at, updated_at: touched_at, expires_at };
+            prop_assert_eq!(decode(&encode(&stored.change, times)).unwrap(), stored);
         }
 
         #[test]

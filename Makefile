@@ -1,0 +1,35 @@
+# Everything there is to do with this repository. `make run` and `make test` are all a newcomer needs.
+
+CARGO ?= cargo
+
+.PHONY: help run test lint bench soak tools clean
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+run: need-cargo ## a shop with 10,000 products at http://127.0.0.1:8080
+	$(CARGO) run --release --package mobimir -- demo
+
+test: tools ## all tests, with everything they need installed first
+	$(CARGO) test --workspace
+
+lint: need-cargo ## formatting and lints
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- --deny warnings
+
+bench: need-cargo ## what is promised about speed, measured
+	$(CARGO) build --release --package mobimir --package mobimir-bench
+	$(CARGO) run --release --package mobimir-bench
+
+soak: tools ## the tests that take long: more crashes, more random histories
+	MOBIMIR_CRASH_ROUNDS=300 MOBIMIR_CONFORMANCE_CASES=2000 PROPTEST_CASES=10000 $(CARGO) test --workspace
+
+tools: need-cargo ## what the tests need besides Rust: a C compiler, Chromium and its driver
+	@scripts/install-test-tools
+
+need-cargo:
+	@command -v $(CARGO) >/dev/null || { echo "cargo is missing: install Rust 1.89 or newer from https://rustup.rs" >&2; exit 1; }
+.PHONY: need-cargo
+
+clean: ## what was built
+	$(CARGO) clean
