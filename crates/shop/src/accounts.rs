@@ -263,9 +263,9 @@ impl Shop {
             })
             .await?;
         if closed {
-            self.inner.faults.reached(Step::GuestClosed)?;
+            self.inner.faults.reached(Step::GuestClosed).await?;
             self.copy_guest_cart(guest_id, user, at).await?;
-            self.inner.faults.reached(Step::CartMerged)?;
+            self.inner.faults.reached(Step::CartMerged).await?;
         }
         Ok(())
     }

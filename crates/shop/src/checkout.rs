@@ -102,7 +102,7 @@ impl Shop {
         if checkout.request_hash != request.hash {
             return Err(PlaceOrderError::Mismatch);
         }
-        self.inner.faults.reached(Step::CheckoutInserted)?;
+        self.inner.faults.reached(Step::CheckoutInserted).await?;
 
         for _ in 0..RACES_MAX {
             match &checkout.state {
@@ -194,7 +194,7 @@ impl Shop {
                 LineHeld::Busy => busy = true,
             }
         }
-        self.inner.faults.reached(Step::AllLinesHeld)?;
+        self.inner.faults.reached(Step::AllLinesHeld).await?;
         if busy || (!short.is_empty() && self.another_run_holds(checkout, attempt, &short).await?) {
             self.give_back(checkout, attempt).await?;
             return Err(if busy { PlaceOrderError::Busy } else { PlaceOrderError::InProgress });
@@ -211,8 +211,8 @@ impl Shop {
             Err(_) => None,
         };
         match &won {
-            Some(decided) if decided.is_committed() => self.inner.faults.reached(Step::CheckoutCommitted)?,
-            Some(_) => self.inner.faults.reached(Step::CheckoutAborted)?,
+            Some(decided) if decided.is_committed() => self.inner.faults.reached(Step::CheckoutCommitted).await?,
+            Some(_) => self.inner.faults.reached(Step::CheckoutAborted).await?,
             None => self.give_back(checkout, attempt).await?,
         }
         Ok(won)
@@ -237,7 +237,7 @@ impl Shop {
             };
             match self.stores().products.hold(line.product_id, hold, now).await? {
                 HoldOutcome::Held | HoldOutcome::AlreadyHeld => {
-                    self.inner.faults.reached(Step::LineHeld)?;
+                    self.inner.faults.reached(Step::LineHeld).await?;
                     return Ok(LineHeld::Held);
                 }
                 HoldOutcome::Short { available } => {
@@ -296,19 +296,19 @@ impl Shop {
         let write_order = async {
             if checkout.is_committed() {
                 self.stores().orders.insert(vec![checkout.order()]).await?;
-                faults.reached(Step::OrderWritten)?;
+                faults.reached(Step::OrderWritten).await?;
             }
             Ok::<_, PlaceOrderError>(())
         };
         let settle = async {
             self.settle_lines(checkout, checkout.verdict()).await?;
-            faults.reached(Step::LinesSettled)?;
+            faults.reached(Step::LinesSettled).await?;
             Ok(())
         };
         let take_cart = async {
             if let (true, Some(take)) = (checkout.is_committed(), &checkout.cart) {
                 self.take_cart(checkout.order_id, take).await?;
-                faults.reached(Step::CartTaken)?;
+                faults.reached(Step::CartTaken).await?;
             }
             Ok(())
         };

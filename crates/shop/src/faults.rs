@@ -39,13 +39,22 @@ impl Step {
         [Step::ReturnHeld, Step::CancellationDecided, Step::CancellationWritten, Step::ReturnsSettled];
 }
 
-type Plan = dyn Fn(Step) -> bool + Send + Sync;
+/// What becomes of the shop at a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    None,
+    /// It "crashes" here: whatever comes after does not happen.
+    Stop,
+    /// It is slow: everybody else gets so many turns first.
+    Pause { turns: u32 },
+}
 
-/// Decides at each step whether the shop goes on. In production it always does.
+type Plan = dyn Fn(Step) -> Fault + Send + Sync;
+
+/// Decides at each step how the shop goes on. In production it just does.
 #[derive(Clone, Default)]
 pub struct Faults(Option<Arc<Plan>>);
 
-/// The shop "crashed" here: whatever comes after did not happen.
 #[derive(Debug, thiserror::Error)]
 #[error("stopped after {0:?}")]
 pub struct Stopped(pub Step);
@@ -55,15 +64,21 @@ impl Faults {
         Self(None)
     }
 
-    /// Stops wherever `stops_at` says so.
-    pub fn stop_when(stops_at: impl Fn(Step) -> bool + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(stops_at)))
+    pub fn planned(plan: impl Fn(Step) -> Fault + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(plan)))
     }
 
-    pub(crate) fn reached(&self, step: Step) -> Result<(), Stopped> {
-        match &self.0 {
-            Some(stops_at) if stops_at(step) => Err(Stopped(step)),
-            _ => Ok(()),
+    pub(crate) async fn reached(&self, step: Step) -> Result<(), Stopped> {
+        let Some(plan) = &self.0 else { return Ok(()) };
+        match plan(step) {
+            Fault::None => Ok(()),
+            Fault::Stop => Err(Stopped(step)),
+            Fault::Pause { turns } => {
+                for _ in 0..turns {
+                    tokio::task::yield_now().await;
+                }
+                Ok(())
+            }
         }
     }
 }

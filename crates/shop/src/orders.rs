@@ -107,7 +107,7 @@ impl Shop {
             }
             let Ok(decided) = checkout.dispatch(self.now()) else { return Err(lost_race().into()) };
             if self.stores().products.update_checkout(decided, checkout.version).await? {
-                self.inner.faults.reached(Step::DispatchDecided)?;
+                self.inner.faults.reached(Step::DispatchDecided).await?;
                 return Ok(());
             }
         }
@@ -128,7 +128,7 @@ impl Shop {
             self.hold_returns(&checkout, attempt).await?;
             let Ok(decided) = checkout.cancel(attempt, Some(operator.to_owned()), self.now()) else { return Err(lost_race().into()) };
             if self.stores().products.update_checkout(decided.clone(), checkout.version).await? {
-                self.inner.faults.reached(Step::CancellationDecided)?;
+                self.inner.faults.reached(Step::CancellationDecided).await?;
                 return self.carry_out_cancellation(&decided).await;
             }
             self.drop_returns(&checkout, attempt).await?;
@@ -155,7 +155,7 @@ impl Shop {
                 return Err(MoveOrderError::Busy);
             }
         }
-        self.inner.faults.reached(Step::ReturnHeld)?;
+        self.inner.faults.reached(Step::ReturnHeld).await?;
         Ok(())
     }
 
@@ -168,9 +168,9 @@ impl Shop {
         let Fate::Cancelled { at, operator, .. } = &checkout.fate else { return Err(lost_race().into()) };
         let order = self.order(checkout.order_id).await?.ok_or(MoveOrderError::NoSuchOrder)?;
         let order = self.write_cancellation(order.id, order.status, *at, operator.clone()).await?;
-        self.inner.faults.reached(Step::CancellationWritten)?;
+        self.inner.faults.reached(Step::CancellationWritten).await?;
         self.settle_lines(checkout, checkout.verdict()).await?;
-        self.inner.faults.reached(Step::ReturnsSettled)?;
+        self.inner.faults.reached(Step::ReturnsSettled).await?;
         let settled = checkout.settled(self.now());
         self.stores().products.update_checkout(settled, checkout.version).await?;
         Ok(order)

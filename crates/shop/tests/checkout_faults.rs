@@ -10,7 +10,7 @@ use std::sync::{
 use mobimir_core::{cart, order::OrderStatus, ports::Period};
 use mobimir_shop::{
     MoveOrderError, PlaceOrderError, Shop,
-    faults::{Faults, Step},
+    faults::{Fault, Faults, Step},
 };
 use support::World;
 
@@ -18,7 +18,10 @@ use support::World;
 fn crash_at(step: Step, nth: usize) -> (Faults, Arc<AtomicUsize>) {
     let reached = Arc::new(AtomicUsize::new(0));
     let counter = reached.clone();
-    let faults = Faults::stop_when(move |at| at == step && counter.fetch_add(1, Ordering::SeqCst) + 1 == nth);
+    let faults = Faults::planned(move |at| {
+        let stops = at == step && counter.fetch_add(1, Ordering::SeqCst) + 1 == nth;
+        if stops { Fault::Stop } else { Fault::None }
+    });
     (faults, reached)
 }
 
@@ -154,6 +157,26 @@ async fn a_crash_after_any_step_of_a_cancellation_gives_the_stock_back_once_or_n
         let cancelled = shop.order_history(order.id).await.unwrap();
         assert_eq!(cancelled.iter().filter(|change| change.status == OrderStatus::Cancelled).count(), 1, "{step:?}");
     }
+}
+
+#[tokio::test]
+async fn a_cancellation_that_sleeps_for_a_minute_before_its_decision_still_gives_everything_back() {
+    let world = World::new();
+    let products = world.products(2, 10).await;
+    let shop = world.shop(Faults::none());
+    let order = shop.place_order(world.user(), "key", world.order_of(&products, 4)).await.unwrap().order;
+    world.let_spawned_work_run().await;
+    let sleepy = world.shop(Faults::planned(|step| match step {
+        Step::ReturnHeld => Fault::Pause { turns: 100 },
+        _ => Fault::None,
+    }));
+    let cancelling = tokio::spawn(async move { sleepy.move_order(order.id, OrderStatus::Cancelled, "op").await });
+    world.let_spawned_work_run().await;
+    world.clock.advance_ms(60_000);
+    // Takes the sleeper's marks for forgotten ones, so it must first make sure that they cannot be decided by.
+    assert!(shop.reconcile().await.holds > 0);
+    cancelling.await.unwrap().unwrap();
+    assert_eq!(world.check_settled(&shop).await.sold, 0);
 }
 
 #[tokio::test]

@@ -29,6 +29,7 @@ pub(crate) struct World {
 
 /// Of all products together.
 #[derive(Debug)]
+#[allow(dead_code, reason = "not every test file asks how much there is")]
 pub(crate) struct Settled {
     pub(crate) available: u64,
     pub(crate) sold: u64,
