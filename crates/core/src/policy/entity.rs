@@ -110,7 +110,7 @@ pub struct SessionTtl {
 
 /// A page of a day asks every bucket, so more would cost readers more than it gives writers.
 const ORDER_BUCKETS_MAX: u64 = 256;
-const TTL_MIN: Period = Period::minutes(1);
+const TTL_MIN: Period = Period::seconds(1);
 const TTL_DEFAULT: Period = Period::days(30);
 const GUEST_CART_DEFAULT: Period = Period::days(7);
 

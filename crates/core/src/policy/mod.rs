@@ -222,7 +222,7 @@ impl Times {
             session_cache_s: section.number("session_cache_s", 0..=SESSION_CACHE_S_MAX, 2),
             abandoned_after: section.period(
                 "abandoned_after",
-                Period::minutes(1)..=Period::days(365),
+                Period::seconds(1)..=Period::days(365),
                 Period::hours(24),
             ),
         };

@@ -426,3 +426,43 @@ async fn machines_and_operators_can_look_inside() {
     anyone.get("/v1/ops/policy").await.problem(401, "unauthorized");
     guest(&shop.host).await.get("/v1/ops/invariants").await.problem(403, "forbidden");
 }
+
+/// CRT-3, SES-1, abandoned carts, with lifetimes short enough to see.
+#[tokio::test]
+async fn carts_are_abandoned_and_end_with_their_time() {
+    let dir = TempDir::new().unwrap();
+    let policy = dir.path().join("policy.toml");
+    let text = "[carts]\nttl = { guest = \"3s\", user = \"1h\" }\n[sessions]\nttl = { user = \"1h\", guest = \"5s\" }\n[times]\nabandoned_after = \"1s\"\n";
+    std::fs::write(&policy, text).unwrap();
+    let shop = Process::start(&["serve", "--policy", policy.to_str().unwrap()], &dir.path().join("data"), &[]);
+    let host = &shop.host;
+    let phone = product(host, 10).await;
+    let add = json!({ "product_id": phone, "quantity": 2 });
+    let session = Client::new(host).post("/v1/sessions", json!({})).await.expect(201);
+    let mut visitor = Client::with_token(host, session["token"].as_str().unwrap());
+    let cart = visitor.post("/v1/cart/items", add.clone()).await.expect(200);
+    assert!(cart["expires_at"].as_str() <= session["expires_at"].as_str(), "{cart} {session}");
+    let mut customer = Customer::new(host).await;
+    customer.client.post("/v1/cart/items", add.clone()).await.expect(200);
+
+    let until = async |what: &str, client: &mut Client, path: &str, there: &dyn Fn(&Answer) -> bool| {
+        for _ in 0..100 {
+            if there(&client.get(path).await) {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        panic!("{what} does not happen");
+    };
+    let mut operator = operator(host);
+    let abandoned = "/v1/carts?status=abandoned";
+    let of_user = |answer: &Answer| answer.json()["items"].as_array().unwrap().iter().any(|cart| cart["user_id"] == customer.user_id.as_str());
+    let of_guest = |answer: &Answer| answer.json()["items"].as_array().unwrap().iter().any(|cart| cart["session_id"] == session["session_id"]);
+    until("being abandoned", &mut operator, abandoned, &of_user).await;
+    assert_eq!(customer.client.get("/v1/cart").await.expect(200)["status"], "abandoned");
+    let touched = customer.client.post("/v1/cart/items", add).await.expect(200);
+    assert_eq!(touched["status"], "active");
+    until("the end of the guest's cart", &mut operator, abandoned, &|answer| !of_guest(answer)).await;
+    until("the end of the guest's session", &mut visitor, "/v1/cart", &|answer| answer.status == 401).await;
+    assert_eq!(quantities(&customer.client.get("/v1/cart").await.expect(200)), [4]);
+}

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod api;
+mod browser;
 mod commands;
 mod concurrency;
 mod crash;

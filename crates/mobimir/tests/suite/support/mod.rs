@@ -1,5 +1,6 @@
-//! What the tests share: the program as a process, and clients for it.
+//! What the tests share: the program as a process, clients for it, and a browser.
 
+pub(crate) mod browser;
 pub(crate) mod client;
 pub(crate) mod process;
 pub(crate) mod shop;
