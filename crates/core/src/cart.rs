@@ -5,7 +5,7 @@
 //! add that runs beside a clear survives it. Changes keep their ids when a guest's cart is merged into a user's,
 //! so a merge may be repeated.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use crate::{
     id::{ChangeId, OrderId, ProductId, SessionId, UserId},
@@ -16,8 +16,8 @@ use crate::{
 /// Changes that are stored apart before they are packed into one.
 pub const UNPACKED_CHANGES_MAX: usize = 32;
 
-/// How long a packed change keeps the ids of its parts, so that whoever read the cart before it was packed (a set, a
-/// checkout) can still name them. Far longer than any request takes.
+/// How long packed parts keep their own ids after the id of the group they will become has been announced, so that
+/// whoever read the cart before (a set, a checkout) can still name them. Far longer than any request takes.
 pub const PART_IDENTITY_MS: i64 = 600_000;
 
 /// How long a change made under an idempotency key is remembered, so that a retry does not count again.
@@ -85,6 +85,8 @@ pub struct Packed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     pub id: ChangeId,
+    /// What it will be part of, and since when everybody who reads the cart is told so.
+    pub group: Option<(ChangeId, Timestamp)>,
     pub at: Timestamp,
     pub origin: Owner,
     pub keyed: bool,
@@ -151,14 +153,11 @@ impl CartPosition {
 }
 
 /// Folds changes, in whatever order they come, to the cart they make.
+///
+/// A line whose parts will become a group is made of the group, too: who covers the line covers it under either name.
 pub fn fold(changes: &[CartChange]) -> CartView {
     let live = live_parts(changes);
-    // Per line and origin: of several sets that did not know each other one stands, and adds come on top.
-    let mut standing_sets = BTreeMap::<(ProductId, Owner), ChangeId>::new();
-    for part in live.iter().filter(|part| part.is_set) {
-        let standing = standing_sets.entry((part.product, part.origin)).or_insert(part.id);
-        *standing = (*standing).max(part.id);
-    }
+    let standing = standing_sets(&live);
     let mut lines = BTreeMap::<ProductId, (Timestamp, ChangeId, CartLine)>::new();
     for part in &live {
         let (first_at, first_id, line) = lines.entry(part.product).or_insert_with(|| {
@@ -168,7 +167,8 @@ pub fn fold(changes: &[CartChange]) -> CartView {
             (*first_at, *first_id) = (part.at, part.id);
         }
         line.made_of.push(part.id);
-        if !part.is_set || standing_sets.get(&(part.product, part.origin)) == Some(&part.id) {
+        line.made_of.extend(part.group.map(|(group, _)| group));
+        if !part.is_set || standing.get(&(part.product, part.origin)) == Some(&part.id) {
             line.quantity = line.quantity.saturating_add(part.quantity);
         }
     }
@@ -177,6 +177,7 @@ pub fn fold(changes: &[CartChange]) -> CartView {
     let mut lines: Vec<CartLine> = lines.into_iter().map(|(_, _, line)| line).collect();
     for line in &mut lines {
         line.made_of.sort_unstable();
+        line.made_of.dedup();
     }
     CartView { lines, geo_zone: last_zone(changes).map(|(zone, _)| zone) }
 }
@@ -218,36 +219,42 @@ pub fn pack(id: ChangeId, owner: Owner, changes: &[CartChange], now: Timestamp) 
     }
     remembered.retain(|_, at| now.since(*at) < KEY_MEMORY_MS);
 
-    // Parts that nobody can name any more become one part a line.
+    // In two steps, so that nobody is left with a name that means nothing: first a part is told which group it will
+    // become, and keeps its own id beside it; when all who read the cart before must be done, the group is one part.
+    let standing = standing_sets(&live);
     let mut parts = Vec::new();
-    let mut nameless = BTreeMap::<ProductId, (Timestamp, u64)>::new();
-    let standing = fold(changes);
-    let standing_sets: BTreeSet<ChangeId> = {
-        let mut sets = BTreeMap::<(ProductId, Owner), ChangeId>::new();
-        for part in live.iter().filter(|part| part.is_set) {
-            let set = sets.entry((part.product, part.origin)).or_insert(part.id);
-            *set = (*set).max(part.id);
-        }
-        sets.into_values().collect()
-    };
+    let mut grown_together = BTreeMap::<ChangeId, Part>::new();
     for part in &live {
-        if part.is_set && !standing_sets.contains(&part.id) {
-            continue;
-        }
-        let memory_ms = if part.keyed { KEY_MEMORY_MS } else { PART_IDENTITY_MS };
-        // A guest's cart may be merged into a user's any time, twice if need be, so its parts stay who they are.
-        if matches!(owner, Owner::Guest(_)) || now.since(part.at) < memory_ms {
-            parts.push(*part);
-        } else if standing.quantity(part.product) > 0 {
-            let (at, quantity) = nameless.entry(part.product).or_insert((part.at, 0));
-            *at = (*at).min(part.at);
-            *quantity = quantity.saturating_add(part.quantity);
+        match part.group {
+            // A guest's cart may be merged into a user's any time, twice if need be, so its parts stay who they are.
+            _ if matches!(owner, Owner::Guest(_)) => parts.push(*part),
+            Some((group, announced_at)) if now.since(announced_at) >= PART_IDENTITY_MS => {
+                if part.keyed && now.since(part.at) < KEY_MEMORY_MS {
+                    remembered.insert(part.id, part.at);
+                }
+                let counts = !part.is_set || standing.get(&(part.product, part.origin)) == Some(&part.id);
+                let quantity = if counts { part.quantity } else { 0 };
+                let whole = grown_together.entry(group).or_insert(Part {
+                    id: group,
+                    group: None,
+                    at: part.at,
+                    origin: owner,
+                    keyed: false,
+                    is_set: false,
+                    product: part.product,
+                    quantity: 0,
+                });
+                whole.at = whole.at.min(part.at);
+                whole.quantity = whole.quantity.saturating_add(quantity);
+            }
+            Some(_) => parts.push(*part),
+            None => {
+                let group = ChangeId(crate::id::derived("cart-packed", &[id.as_bytes(), part.product.as_bytes()]));
+                parts.push(Part { group: Some((group, now)), ..*part });
+            }
         }
     }
-    for (product, (at, quantity)) in nameless.into_iter().filter(|(_, (_, quantity))| *quantity > 0) {
-        let id = ChangeId(crate::id::derived("cart-packed", &[id.as_bytes(), product.as_bytes()]));
-        parts.push(Part { id, at, origin: owner, keyed: false, is_set: false, product, quantity });
-    }
+    parts.extend(grown_together.into_values().filter(|part| part.quantity > 0));
     let packed = Packed { parts, remembered: remembered.into_iter().collect(), zone: last_zone(changes) };
     CartChange { id, at: now, origin: owner, keyed: false, effect: Effect::Packed(packed) }
 }
@@ -266,11 +273,27 @@ pub fn is_known(changes: &[CartChange], id: ChangeId) -> bool {
     })
 }
 
+/// Per line and origin: of several sets that did not know each other one stands, and adds come on top.
+fn standing_sets(live: &[Part]) -> BTreeMap<(ProductId, Owner), ChangeId> {
+    let mut standing = BTreeMap::new();
+    for part in live.iter().filter(|part| part.is_set) {
+        let greatest = standing.entry((part.product, part.origin)).or_insert(part.id);
+        *greatest = (*greatest).max(part.id);
+    }
+    standing
+}
+
 /// A guest's changes as they go into the user's cart: under their own ids, and remembered from the time of the merge
 /// on, so that looking at the guest's cart once more adds nothing twice.
 pub fn for_merge(changes: &[CartChange], merged_at: Timestamp) -> Vec<CartChange> {
+    let zone_named_last = last_zone(changes);
     let mut changes = changes.to_vec();
     for change in &mut changes {
+        if let Effect::Add { zone, .. } | Effect::Set { zone, .. } = &mut change.effect
+            && zone.map(|zone| (zone, change.at)) != zone_named_last
+        {
+            *zone = None;
+        }
         change.keyed = true;
         change.at = merged_at;
         if let Effect::Packed(packed) = &mut change.effect {
@@ -295,15 +318,17 @@ fn live_parts(changes: &[CartChange]) -> Vec<Part> {
         }
     }
     let mut live = Vec::with_capacity(changes.len());
+    let grouped_away = |part: &Part, covered: &HashSet<ChangeId>| part.group.is_some_and(|(group, _)| covered.contains(&group));
     // An id that has been seen, too, is covered: a change counts once, however often it is there.
     let mut take = |part: Part| {
-        if covered.insert(part.id) {
+        if !grouped_away(&part, &covered) && covered.insert(part.id) {
             live.push(part);
         }
     };
     for change in changes {
         let part = |product, quantity, is_set| Part {
             id: change.id,
+            group: None,
             at: change.at,
             origin: change.origin,
             keyed: change.keyed,
@@ -441,22 +466,72 @@ mod tests {
             prop_assert_eq!(quantities(&changes), quantities(&again));
         }
 
-        /// Packing any part of a history, at any time, changes nothing: not now, and not with all that follows,
-        /// including changes that were made in view of the unpacked cart.
+        /// Packing any part of a history changes nothing: not now, and not with all that follows, including changes
+        /// that were made in view of the unpacked cart and keyed ones that come again.
         #[test]
-        fn packing_changes_nothing(changes in history(), at in 0..24usize, old in any::<bool>()) {
+        fn packing_changes_nothing(changes in history(), at in 0..24usize) {
             let at = at.min(changes.len());
-            let now = Timestamp::from_millis(if old { PART_IDENTITY_MS + KEY_MEMORY_MS } else { 100 });
-            let packed = pack(ChangeId(Uuid::from_u128(999)), owner(), &changes[..at], now);
+            let packed = pack(ChangeId(Uuid::from_u128(999)), owner(), &changes[..at], Timestamp::from_millis(100));
             prop_assert_eq!(quantities(&changes[..at]), quantities(std::slice::from_ref(&packed)));
-            if !old {
-                let mut mixed = vec![packed];
-                mixed.extend(changes[at..].iter().cloned());
-                prop_assert_eq!(quantities(&changes), quantities(&mixed));
-                // Retries of keyed changes arrive once more.
-                mixed.extend(changes.iter().filter(|c| c.keyed).cloned());
-                prop_assert_eq!(quantities(&changes), quantities(&mixed));
+            let mut mixed = vec![packed];
+            mixed.extend(changes[at..].iter().cloned());
+            prop_assert_eq!(quantities(&changes), quantities(&mixed));
+            mixed.extend(changes.iter().filter(|c| c.keyed).cloned());
+            prop_assert_eq!(quantities(&changes), quantities(&mixed));
+        }
+
+        /// Nor does packing again and again over hours, while people act on what they read up to ten minutes before.
+        #[test]
+        fn packing_again_and_again_changes_nothing(
+            steps in proptest::collection::vec((0..6u8, 1..4u128, 1..5u64, 0..400_000i64, any::<bool>()), 1..60),
+        ) {
+            let mut now = Timestamp::from_millis(1_000);
+            let (mut plain, mut packed) = (Vec::<CartChange>::new(), Vec::<CartChange>::new());
+            let mut looked = (now, fold(&plain), fold(&packed));
+            for (index, (step, product, quantity, wait_ms, keyed)) in steps.into_iter().enumerate() {
+                now = now.plus_ms(wait_ms);
+                if now.since(looked.0) >= PART_IDENTITY_MS {
+                    looked = (now, fold(&plain), fold(&packed));
+                }
+                let id = index as u128 + 1;
+                let product = ProductId(Uuid::from_u128(product));
+                let mut append = |effect: &dyn Fn(&CartView) -> Effect| {
+                    for (cart, view) in [(&mut plain, &looked.1), (&mut packed, &looked.2)] {
+                        let id = ChangeId(Uuid::from_u128(id));
+                        cart.push(CartChange { id, at: now, origin: owner(), keyed, effect: effect(view) });
+                    }
+                };
+                match step {
+                    0 | 1 => append(&|_| Effect::Add { product, quantity, zone: None }),
+                    2 => append(&|view| {
+                        let covers = view.line(product).map(|line| line.made_of.clone()).unwrap_or_default();
+                        Effect::Set { product, quantity: quantity - 1, zone: None, covers }
+                    }),
+                    3 => append(&|view| Effect::Cover { covers: view.made_of(), order: None }),
+                    4 => looked = (now, fold(&plain), fold(&packed)),
+                    _ => packed = vec![pack(ChangeId(Uuid::from_u128(1_000_000 + id)), owner(), &packed, now)],
+                }
+                prop_assert_eq!(quantities(&plain), quantities(&packed));
             }
+            // What was made under a key comes again.
+            for change in plain.iter().filter(|change| change.keyed && now.since(change.at) < KEY_MEMORY_MS) {
+                prop_assert!(is_known(&packed, change.id));
+            }
+        }
+
+        /// Parts do not stay apart for ever.
+        #[test]
+        fn a_cart_packed_over_hours_is_small(adds in proptest::collection::vec(1..5u64, 50..200)) {
+            let mut cart = Vec::new();
+            let total: u64 = adds.iter().sum();
+            for (n, quantity) in adds.into_iter().enumerate() {
+                let at = Timestamp::from_millis(n as i64 * 60_000);
+                cart.push(CartChange { at, ..add(n as u128 + 1, 7, quantity) });
+                cart = vec![pack(ChangeId(Uuid::from_u128(1_000_000 + n as u128)), owner(), &cart, at)];
+            }
+            prop_assert_eq!(quantities(&cart), [(7, total)]);
+            let Effect::Packed(packed) = &cart[0].effect else { panic!("not packed") };
+            prop_assert!(packed.parts.len() <= 25, "{} parts", packed.parts.len());
         }
     }
 }

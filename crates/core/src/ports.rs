@@ -83,7 +83,8 @@ pub trait ProductStore: Send + Sync {
         now: Timestamp,
     ) -> StoreResult<StockOutcome>;
 
-    /// See [`Product::hold`].
+    /// See [`Product::hold`]. After [`StoreError::Unknown`] the hold may still arrive, even after everything was settled:
+    /// the run that placed it must give up, and never place it again under the same attempt.
     async fn hold(&self, id: ProductId, hold: Hold, now: Timestamp) -> StoreResult<HoldOutcome>;
 
     /// See [`Product::settle`]. A product that does not exist has nothing to settle.

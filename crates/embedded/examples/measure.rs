@@ -43,7 +43,7 @@ fn main() {
             }
             "carts" => {
                 for round in 0..3u128 {
-                    for mode in ["raw", "port"] {
+                    for mode in if std::env::var("PORT").is_ok() { vec!["port"] } else { vec!["raw", "port"] } {
                         let before = store.engine().stats().commits.load(std::sync::atomic::Ordering::Relaxed);
                         let c0 = cpu(); let t = Instant::now();
                         let mut set = tokio::task::JoinSet::new();

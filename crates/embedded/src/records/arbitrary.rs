@@ -164,9 +164,11 @@ pub(super) fn checkout() -> impl Strategy<Value = Checkout> {
 
 pub(super) fn cart_change() -> impl Strategy<Value = CartChange> {
     let covers = || vec(id(), 0..3).prop_map(|ids| ids.into_iter().map(ChangeId).collect::<Vec<_>>());
-    let part = (id(), time(), owner(), any::<(bool, bool)>(), id(), any::<u64>()).prop_map(
-        |(id, at, origin, (keyed, is_set), product, quantity)| Part {
+    let group = option::of((id(), time()).prop_map(|(id, since)| (ChangeId(id), since)));
+    let part = (id(), time(), owner(), any::<(bool, bool)>(), id(), any::<u64>(), group).prop_map(
+        |(id, at, origin, (keyed, is_set), product, quantity, group)| Part {
             id: ChangeId(id),
+            group,
             at,
             origin,
             keyed,

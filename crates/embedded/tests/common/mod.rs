@@ -70,7 +70,7 @@ pub(crate) fn order(number: u128, user: u128) -> Order {
         product_id: product_id(line),
         name: format!("Телефон Самсунг {line} чёрный"),
         category: "Электроника".into(),
-        price: Money::from_kopecks(12_000_00),
+        price: Money::from_kopecks(1_200_000),
         quantity: 2,
     };
     let created_at = NOON.plus_ms(number as i64 % 60_000);

@@ -33,7 +33,7 @@ enum Step {
     Insert {
         session: usize,
         user: Option<usize>,
-        made_up: Session,
+        made_up: Box<Session>,
         ttl_ms: i64,
         token_ttl_ms: Option<i64>,
     },
@@ -95,7 +95,7 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     prop_oneof![
         3 => sample::select(&[0, 0, 1, 1_000, HOUR_MS - 1, HOUR_MS, DAY_MS][..]).prop_map(|ms| Step::Wait { ms }),
-        6 => (session(), option::of(0..USERS), strategies::session(), ttl_ms(), option::of(ttl_ms())).prop_map(
+        6 => (session(), option::of(0..USERS), strategies::session().prop_map(Box::new), ttl_ms(), option::of(ttl_ms())).prop_map(
             |(session, user, made_up, ttl_ms, token_ttl_ms)| Step::Insert { session, user, made_up, ttl_ms, token_ttl_ms }
         ),
         2 => session().prop_map(|session| Step::Get { session }),
@@ -148,7 +148,7 @@ impl Case<'_> {
                     last_active: now,
                     expires_at: now.plus_ms(*ttl_ms),
                     version: Version::default().next(now),
-                    ..made_up.clone()
+                    ..Session::clone(made_up)
                 };
                 let refresh = user.and(*token_ttl_ms).map(|ttl_ms| self.token(id, ttl_ms));
                 answered(store.insert(inserted.clone(), refresh).await)?;

@@ -119,6 +119,11 @@ async fn moves_show_everywhere(bench: &Bench) -> Checked {
         let filter = DayFilter { status: Some(status), zone: Some(current.geo_zone) };
         let by_day = whole_by_day(bench, current.day(), filter).await?;
         same("in the day's list", by_day, vec![current.clone()])?;
+        for other in OrderStatus::ALL.into_iter().filter(|other| *other != status) {
+            let by_day =
+                whole_by_day(bench, current.day(), DayFilter { status: Some(other), zone: None }).await?;
+            same(format!("in the day's list of {other}"), by_day, Vec::new())?;
+        }
     }
     let history = answered(orders.history(current.id).await)?;
     let statuses: Vec<OrderStatus> = history.into_iter().map(|change| change.status).collect();

@@ -2,18 +2,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mobimir_core::{
     checkout::{Checkout, LINES_MAX},
+    id::ProductId,
     money::{Money, PRICE_MAX},
     order::OrderLine,
     product::{
         ATTRIBUTE_TEXT_CHARS_MAX, ATTRIBUTES_MAX, Attribute, CATEGORY_CHARS_MAX, Decision,
         HOLDS_PER_PRODUCT_MAX, HoldOutcome, NAME_CHARS_MAX, Product, ProductEdit, ProductPosition,
-        ProductQuery, ProductSort, QUANTITY_MAX, Verdict,
+        ProductQuery, ProductSort, QUANTITY_MAX, StockChange, Verdict,
     },
 };
 
 use super::{
     super::arena::Bench, Checked, Suite, TestCaseError, answered, checkout, hold, holds, listed, product,
-    same, stored, with_holds,
+    same, stored, with_holds, zone,
 };
 
 const SORTS: [ProductSort; 3] =
@@ -22,6 +23,8 @@ const SORTS: [ProductSort; 3] =
 pub(super) fn conform(suite: &Suite) {
     suite.example("awkward products come back whole and in order", awkward_products);
     suite.example("categories that begin alike are kept apart", prefix_categories);
+    suite.example("a product that is there stays as it is", inserted_again);
+    suite.example("only what is available in the zone is listed", available_in_a_zone);
     suite.example("a product with holds is found by them", inserted_with_holds);
     suite.example("a full list of holds refuses, and takes again", full_holds);
     suite.example("checkouts are due after their time, the longest due first", due_checkouts);
@@ -155,6 +158,34 @@ async fn prefix_categories(bench: &Bench) -> Checked {
     let edit = ProductEdit { category: Some(categories[1].clone()), ..ProductEdit::default() };
     answered(bench.store.products.edit(bench.universe.product(0), edit, bench.universe.start).await)?;
     same("categories after one was left", own().await?, categories[1..].iter().cloned().collect())
+}
+
+async fn inserted_again(bench: &Bench) -> Checked {
+    let first = product(bench, 0, 1);
+    same("new", answered(bench.store.products.insert(vec![first.clone()]).await)?, 1)?;
+    let other = Product { name: "Другой".into(), price: PRICE_MAX, ..product(bench, 0, 9) };
+    let both = vec![other, product(bench, 1, 1)];
+    same("new of two", answered(bench.store.products.insert(both).await)?, 1)?;
+    same("the first", stored(bench, 0).await?, first)
+}
+
+async fn available_in_a_zone(bench: &Bench) -> Checked {
+    let products = &bench.store.products;
+    answered(products.insert(vec![product(bench, 0, 0), product(bench, 1, 1), product(bench, 2, 3)]).await)?;
+    let available = async |n: usize| -> Result<BTreeSet<ProductId>, TestCaseError> {
+        let category = Some(bench.universe.word.clone());
+        let all = ProductQuery::all(ProductSort::Name, 10);
+        let found = listed(bench, &ProductQuery { category, zone: Some(zone(n)), ..all }, 10).await?;
+        Ok(found.iter().map(|product| product.id).collect())
+    };
+    let ids = |numbers: &[usize]| numbers.iter().map(|n| bench.universe.product(*n)).collect();
+    same("in the zone", available(0).await?, ids(&[1, 2]))?;
+    same("in another", available(1).await?, ids(&[]))?;
+    // The last unit is held, and some arrive elsewhere.
+    answered(products.hold(bench.universe.product(1), hold(bench, 0, 0, 1), bench.universe.start).await)?;
+    let arrival = StockChange::Delta(1);
+    answered(products.change_stock(bench.universe.product(0), zone(0), arrival, bench.universe.start).await)?;
+    same("in the zone, later", available(0).await?, ids(&[0, 2]))
 }
 
 /// As when products are moved here from another store.

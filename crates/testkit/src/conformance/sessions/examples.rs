@@ -13,6 +13,7 @@ const PAGE: usize = 3;
 pub(super) fn conform(suite: &Suite) {
     suite.example("SES-1: an expired session is gone from every read", expiry);
     suite.example("an expired token is unknown, whatever its session does", token_expiry);
+    suite.example("guests closed before a moment are found, the first closed first", unmerged);
     suite.example("sessions of one moment are ordered by rising id", equal_times);
     suite.example("a session with everything there can be comes back whole", awkward_session);
 }
@@ -65,6 +66,32 @@ async fn token_expiry(bench: &Bench) -> Checked {
     same("the first token", short_used, RefreshUse::Unknown)?;
     let long_used = answered(sessions.use_refresh(long.hash, later).await)?;
     same("the second token", long_used, RefreshUse::First(session.id))
+}
+
+async fn unmerged(bench: &Bench) -> Checked {
+    let (sessions, start) = (&bench.store.sessions, bench.universe.start);
+    const GUESTS: usize = 4;
+    let mut closed = Vec::new();
+    for n in [2, 0, 3, 1] {
+        let (at, into) = (start.plus_ms(n as i64), bench.universe.user(0));
+        let state = SessionState::Closed { at, into, merged: false };
+        let guest = Session { holder: Holder::Guest, state, ..session(bench, n).0 };
+        answered(sessions.insert(guest.clone(), None).await)?;
+        closed.push(guest);
+    }
+    closed.sort_by_key(super::closed_at);
+    for n in 0..=GUESTS {
+        let before = start.plus_ms(n as i64);
+        let found = answered(sessions.unmerged(before, 100, before).await)?;
+        same(format!("closed less than {n} ms after the first"), &found[..], &closed[..n])?;
+        let first = answered(sessions.unmerged(before, 2, before).await)?;
+        same(format!("the first of these {n}"), &first[..], &closed[..n.min(2)])?;
+    }
+    let done = SessionState::Closed { at: start, into: bench.universe.user(0), merged: true };
+    let merged = Session { state: done, version: closed[0].version.next(start), ..closed[0].clone() };
+    answered(sessions.update(merged, closed[0].version, None).await)?;
+    let found = answered(sessions.unmerged(start.plus_ms(9), 100, start).await)?;
+    same("closed, after one was merged", &found[..], &closed[1..])
 }
 
 async fn equal_times(bench: &Bench) -> Checked {
