@@ -149,11 +149,15 @@ impl Filter {
         }
         match typed_price(&self.price_min) {
             Ok(price) => query.price_min = price,
-            Err(()) => remarks.push("Цена «от» не похожа на число, поэтому мы её не учли. Пример: 12 990."),
+            Err(()) => {
+                remarks.push("Цена «от» не похожа на число, поэтому мы её не учли. Пример: 12\u{a0}990.")
+            }
         }
         match typed_price(&self.price_max) {
             Ok(price) => query.price_max = price,
-            Err(()) => remarks.push("Цена «до» не похожа на число, поэтому мы её не учли. Пример: 24 990."),
+            Err(()) => {
+                remarks.push("Цена «до» не похожа на число, поэтому мы её не учли. Пример: 24\u{a0}990.")
+            }
         }
         if let (Some(min), Some(max)) = (query.price_min, query.price_max)
             && min > max

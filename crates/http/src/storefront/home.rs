@@ -38,6 +38,7 @@ struct HomePage {
     tiles: Vec<Tile>,
     cards: Vec<Card>,
     zone_code: String,
+    all_picture: String,
     art: String,
 }
 
@@ -67,6 +68,7 @@ async fn render(state: &AppState, shelf: &Shelf, visit: &Visit) -> Result<Respon
     let products = state.shop.products(&chosen).await?;
     let cards =
         chosen.iter().filter_map(|id| products.get(id)).map(|product| Card::of(product, None)).collect();
+    let all_picture = Picture::generic(categories.len()).url();
     let tiles = categories
         .into_iter()
         .enumerate()
@@ -79,7 +81,14 @@ async fn render(state: &AppState, shelf: &Shelf, visit: &Visit) -> Result<Respon
     let frame = Frame::of(&state.shop, visit, caller.as_ref(), "Мобильный мир — интернет-магазин").await;
     Ok(page::ok(
         visit,
-        &HomePage { frame, tiles, cards, zone_code: String::new(), art: assets::url("hero.svg") },
+        &HomePage {
+            frame,
+            tiles,
+            cards,
+            zone_code: String::new(),
+            all_picture,
+            art: assets::url("hero.svg"),
+        },
     ))
 }
 

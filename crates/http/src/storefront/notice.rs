@@ -76,6 +76,16 @@ impl Notice {
         matches!(self, Self::Short(_) | Self::SoldOut | Self::BadQuantity | Self::GoneProduct)
     }
 
+    /// How the style sheet shows it: in the page where it should be read, else for some seconds above it.
+    pub(super) fn class(self) -> &'static str {
+        match self {
+            _ if self.is_warning() => "remark",
+            Self::Ordered => "remark remark-good",
+            Self::LogInFirst | Self::SignUpThenLogIn | Self::EmptyCart => "remark remark-new",
+            _ => "toast",
+        }
+    }
+
     /// Where the notice leads on to.
     pub(super) fn link(self) -> Option<(&'static str, &'static str)> {
         matches!(self, Self::Added).then_some(("/cart", "Перейти в корзину"))

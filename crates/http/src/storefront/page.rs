@@ -11,7 +11,9 @@ use super::{
     assets, cookies,
     fault::Fault,
     notice::{NOTICE_MAX_AGE_S, Notice},
+    pictures::Picture,
     visit::{self, Visit},
+    wording,
 };
 
 /// Nothing but our own styles and pictures; no scripts at all.
@@ -20,6 +22,9 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; img
 
 /// Past it the cart's badge says `99+`.
 const BADGE_COUNT_MAX: u64 = 99;
+
+/// The colour of the empty box, among those of the pictures.
+const BOX_TINT: usize = 0;
 
 /// The frame: title, search box, links with the cart's count, the notice.
 pub(super) struct Frame {
@@ -31,6 +36,8 @@ pub(super) struct Frame {
     pub(super) notice: Option<Notice>,
     /// Where this page is, for forms that come back to it.
     pub(super) path: String,
+    /// Where the shop delivers to, in words.
+    pub(super) cities: String,
 }
 
 impl Frame {
@@ -47,6 +54,7 @@ impl Frame {
         Self {
             is_user: caller.is_some_and(|caller| caller.user().is_some()),
             badge,
+            cities: cities(shop),
             ..Self::bare(visit, title)
         }
     }
@@ -60,6 +68,7 @@ impl Frame {
             badge: None,
             notice: visit.notice,
             path: visit.path.clone(),
+            cities: String::new(),
         }
     }
 
@@ -69,6 +78,11 @@ impl Frame {
 
     pub(super) fn icon_url(&self) -> String {
         assets::url("favicon.svg")
+    }
+
+    /// A drawing for pages that have nothing to show.
+    pub(super) fn box_url(&self) -> String {
+        Picture::generic(BOX_TINT).url()
     }
 }
 
@@ -109,6 +123,10 @@ pub(super) fn respond(visit: &Visit, status: StatusCode, page: &impl Template) -
 
 pub(super) fn ok(visit: &Visit, page: &impl Template) -> Response {
     respond(visit, StatusCode::OK, page)
+}
+
+fn cities(shop: &Shop) -> String {
+    shop.settings().zones.iter().copied().map(wording::zone).collect::<Vec<_>>().join(", ")
 }
 
 /// A page about what went wrong, without asking any store.

@@ -413,6 +413,8 @@ async fn machines_and_operators_can_look_inside() {
     assert!(text.contains("mobimir_http_requests_total{method=\"GET\",route=\"/healthz\",status=\"200\"} 1"), "{text}");
     assert!(text.contains("mobimir_invariant_violations_total{invariant=\"STK-1\"} 0"));
     assert!(text.ends_with("# EOF\n"));
+    let names: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+    insta::assert_snapshot!("metrics", names.join("\n"));
     let answer = anyone.send(hyper::Method::GET, "/healthz", &[("x-request-id", "abc-123")], None).await.unwrap();
     assert_eq!(answer.header("x-request-id"), Some("abc-123"));
 

@@ -21,6 +21,17 @@ fn every_command_explains_itself_with_examples() {
     }
 }
 
+/// What people read is reviewed like code.
+#[test]
+fn the_help_is_as_reviewed() {
+    let mut text = String::new();
+    for command in [&["--help"][..], &["serve", "--help"], &["demo", "--help"], &["import", "online-retail", "--help"], &["policy", "--help"], &["backup", "--help"], &["restore", "--help"]] {
+        let (_, out, _) = run(command);
+        text.push_str(&format!("$ mobimir {}\n{out}\n", command.join(" ")));
+    }
+    insta::assert_snapshot!("help", text);
+}
+
 #[test]
 fn wrong_usage_is_2_and_failure_is_1_with_one_line() {
     let dir = TempDir::new().unwrap();

@@ -10,13 +10,21 @@ use http_body_util::BodyExt;
 use mobimir_core::{
     id::ProductId,
     money::Money,
+    ports::StoreError,
     time::{ManualClock, Timestamp},
     zone::Zone,
 };
 use mobimir_shop::{NewProduct, Shop, ShopSettings};
 use mobimir_testkit::model::ModelStore;
 
-use crate::{App, AppState, Backend, Limits, storefront::links};
+use crate::{
+    App, AppState, Backend, Limits,
+    storefront::{
+        fault::{Fault, or_fault},
+        links,
+        visit::Visit,
+    },
+};
 
 const HOST: &str = "shop.example";
 
@@ -121,8 +129,11 @@ async fn shop(in_moscow: u64) -> (App, Shop, ProductId) {
         stock: BTreeMap::from([(Zone::parse("MSK").unwrap(), in_moscow)]),
     };
     let product = shop.add_product(product).await.unwrap().id;
-    let state = AppState::new(shop.clone(), &[], Limits::default(), Box::new(Sound), serde_json::Value::Null);
-    (crate::app(state), shop, product)
+    (crate::app(state(&shop)), shop, product)
+}
+
+fn state(shop: &Shop) -> AppState {
+    AppState::new(shop.clone(), &[], Limits::default(), Box::new(Sound), serde_json::Value::Null)
 }
 
 #[tokio::test]
@@ -296,4 +307,27 @@ async fn other_sites_cannot_act_and_odd_requests_get_a_page() {
     let style = page.html.split('"').find(|part| part.ends_with("/style.css")).unwrap();
     let style = browser.get(style).await;
     assert!(style.headers[header::CACHE_CONTROL].to_str().unwrap().contains("immutable"));
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_gets_a_page_that_says_when_to_come_back() {
+    let (_, shop, _) = shop(5).await;
+    let away = StoreError::Unavailable { what: "disk 7 at 10.0.0.3".to_owned(), source: None };
+    let answer = or_fault(&state(&shop), &Visit::default(), Err(Fault::Store(away))).await;
+    assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(answer.headers()[header::RETRY_AFTER], "5");
+    assert_eq!(answer.headers()[header::CACHE_CONTROL], "no-store");
+    let html = String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap();
+    assert!(html.contains("Магазин ненадолго недоступен") && html.contains("style.css"), "{html}");
+    assert!(!html.contains("disk 7"), "what failed is for the log: {html}");
+}
+
+#[tokio::test]
+async fn the_shop_delivers_where_it_is_configured_to() {
+    let zones = ["SPB", "KZN"].map(|code| Zone::parse(code).unwrap()).to_vec();
+    let settings = ShopSettings { zones, ..ShopSettings::default() };
+    let clock = Arc::new(ManualClock::at(Timestamp::default()));
+    let app = crate::app(state(&Shop::new(ModelStore::stores(), clock, settings)));
+    let page = Browser::new(&app).get("/nowhere").await;
+    assert!(page.says("Доставляем: Санкт-Петербург, KZN."), "{}", page.html);
 }

@@ -23,7 +23,7 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 const GLANCE_EVERY: Duration = Duration::from_millis(50);
 /// Under this name WebDriver hands out elements.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
-const ARGUMENTS: [&str; 9] = [
+const ARGUMENTS: [&str; 10] = [
     "--headless=new",
     "--no-sandbox",
     "--disable-gpu",
@@ -33,9 +33,12 @@ const ARGUMENTS: [&str; 9] = [
     "--disable-component-update",
     "--disable-sync",
     "--disable-dev-shm-usage",
+    "--hide-scrollbars",
 ];
 
+pub(crate) const TAB: &str = "\u{e004}";
 pub(crate) const ENTER: &str = "\u{e007}";
+pub(crate) const DOWN: &str = "\u{e015}";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Screen {
@@ -181,21 +184,34 @@ impl Browser {
         }
     }
 
-    /// Presses the mouse twice, as fast as it goes.
-    pub(crate) async fn double_click(&mut self, selector: &str) {
+    /// Moves the mouse there and presses it so many times, as fast as it goes.
+    pub(crate) async fn press(&mut self, selector: &str, times: usize) {
         let element = self.find(selector).await.unwrap();
         let origin = json!({ ELEMENT: element });
-        let (down, up) = (json!({ "type": "pointerDown", "button": 0 }), json!({ "type": "pointerUp", "button": 0 }));
+        let (down, up) =
+            (json!({ "type": "pointerDown", "button": 0 }), json!({ "type": "pointerUp", "button": 0 }));
         // The driver brings only an element that is clicked by its own means into view.
         self.run("arguments[0].scrollIntoView({ block: 'center' })", json!([origin])).await;
         let to = json!({ "type": "pointerMove", "origin": origin, "x": 0, "y": 0 });
-        let mouse = json!({ "type": "pointer", "id": "mouse", "actions": [to, down, up, down, up] });
+        let presses = std::iter::repeat_n([down, up], times).flatten();
+        let actions: Vec<Value> = std::iter::once(to).chain(presses).collect();
+        let mouse = json!({ "type": "pointer", "id": "mouse", "actions": actions });
         self.command(Method::POST, "/actions", json!({ "actions": [mouse] })).await.unwrap();
+    }
+
+    /// Types into whatever has the focus.
+    pub(crate) async fn strike(&mut self, keys: &str) {
+        let stroke = |key: char| ["keyDown", "keyUp"].map(|kind| json!({ "type": kind, "value": key }));
+        let actions: Vec<Value> = keys.chars().flat_map(stroke).collect();
+        let keyboard = json!({ "type": "key", "id": "keyboard", "actions": actions });
+        self.command(Method::POST, "/actions", json!({ "actions": [keyboard] })).await.unwrap();
     }
 
     /// Runs a script by the driver's own means, which works where pages may run none.
     pub(crate) async fn run(&mut self, script: &str, arguments: Value) -> Value {
-        self.command(Method::POST, "/execute/sync", json!({ "script": script, "args": arguments })).await.unwrap()
+        self.command(Method::POST, "/execute/sync", json!({ "script": script, "args": arguments }))
+            .await
+            .unwrap()
     }
 
     pub(crate) async fn tabs(&mut self) -> Vec<String> {
@@ -276,9 +292,14 @@ impl Browser {
         let path = format!("/session/{}{path}", self.session);
         let body = (!body.is_null()).then_some(body);
         let answer = self.client.send(method, &path, &[], body).await;
-        let answer = answer.unwrap_or_else(|error| panic!("the driver {} is gone: {error}", self.driver.child.id()));
+        let answer =
+            answer.unwrap_or_else(|error| panic!("the driver {} is gone: {error}", self.driver.child.id()));
         let value = answer.json()["value"].take();
-        if answer.status.is_success() { Ok(value) } else { Err(format!("{}: {}", value["error"], value["message"])) }
+        if answer.status.is_success() {
+            Ok(value)
+        } else {
+            Err(format!("{}: {}", value["error"], value["message"]))
+        }
     }
 
     async fn give_up(&mut self, what: &str) -> ! {
@@ -338,8 +359,11 @@ impl Driver {
         let mut driver = Self { child, port: 0 };
         let mut said = Vec::new();
         while driver.port == 0 {
-            let Some(Ok(line)) = lines.next() else { panic!("chromedriver ended before it listened: {said:?}") };
-            let port = line.split_once("started successfully on port ").map(|(_, port)| port.trim_end_matches('.'));
+            let Some(Ok(line)) = lines.next() else {
+                panic!("chromedriver ended before it listened: {said:?}")
+            };
+            let port =
+                line.split_once("started successfully on port ").map(|(_, port)| port.trim_end_matches('.'));
             driver.port = port.map_or(0, |port| port.parse().unwrap());
             said.push(line);
         }
