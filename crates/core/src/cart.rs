@@ -249,7 +249,8 @@ pub fn pack(id: ChangeId, owner: Owner, changes: &[CartChange], now: Timestamp) 
             }
             Some(_) => parts.push(*part),
             None => {
-                let group = ChangeId(crate::id::derived("cart-packed", &[id.as_bytes(), part.product.as_bytes()]));
+                let group =
+                    ChangeId(crate::id::derived("cart-packed", &[id.as_bytes(), part.product.as_bytes()]));
                 parts.push(Part { group: Some((group, now)), ..*part });
             }
         }
@@ -318,7 +319,9 @@ fn live_parts(changes: &[CartChange]) -> Vec<Part> {
         }
     }
     let mut live = Vec::with_capacity(changes.len());
-    let grouped_away = |part: &Part, covered: &HashSet<ChangeId>| part.group.is_some_and(|(group, _)| covered.contains(&group));
+    let grouped_away = |part: &Part, covered: &HashSet<ChangeId>| {
+        part.group.is_some_and(|(group, _)| covered.contains(&group))
+    };
     // An id that has been seen, too, is covered: a change counts once, however often it is there.
     let mut take = |part: Part| {
         if !grouped_away(&part, &covered) && covered.insert(part.id) {

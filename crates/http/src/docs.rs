@@ -54,10 +54,15 @@ pub fn openapi_json() -> &'static str {
 
 pub(crate) fn router() -> Router<AppState> {
     let asset = |kind: &'static str, text: &'static str| {
-        get(move || async move { ([(header::CONTENT_TYPE, kind), (header::CONTENT_SECURITY_POLICY, POLICY)], text).into_response() })
+        get(move || async move {
+            ([(header::CONTENT_TYPE, kind), (header::CONTENT_SECURITY_POLICY, POLICY)], text).into_response()
+        })
     };
     Router::new()
-        .route("/openapi.json", get(|| async { ([(header::CONTENT_TYPE, "application/json")], openapi_json()) }))
+        .route(
+            "/openapi.json",
+            get(|| async { ([(header::CONTENT_TYPE, "application/json")], openapi_json()) }),
+        )
         .route("/docs", asset("text/html; charset=utf-8", PAGE))
         .route("/docs/docs.js", asset("text/javascript; charset=utf-8", SCRIPT))
         .route("/docs/docs.css", asset("text/css; charset=utf-8", STYLE))

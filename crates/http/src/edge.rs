@@ -46,10 +46,16 @@ impl App {
             Ok(Ok(Ok(response))) => response,
             Ok(Ok(Err(never))) => match never {},
             Ok(Err(panic)) => {
-                tracing::error!(request = id.to_str().unwrap_or_default(), panic = words(panic.as_ref()), "a handler panicked");
+                tracing::error!(
+                    request = id.to_str().unwrap_or_default(),
+                    panic = words(panic.as_ref()),
+                    "a handler panicked"
+                );
                 Problem::internal().into_response()
             }
-            Err(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "timeout", "it took too long".to_owned()).retry_after(1).into_response(),
+            Err(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "timeout", "it took too long".to_owned())
+                .retry_after(1)
+                .into_response(),
         };
         let route = response.extensions_mut().remove::<MatchedPath>();
         let route = route.as_ref().map_or("none", MatchedPath::as_str);
@@ -80,7 +86,9 @@ pub(crate) async fn name_route(route: Option<MatchedPath>, request: Request, nex
 fn request_id(request: &Request<Body>) -> HeaderValue {
     let sane = |id: &&HeaderValue| {
         let bytes = id.as_bytes();
-        !bytes.is_empty() && bytes.len() <= REQUEST_ID_CHARS_MAX && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
+        !bytes.is_empty()
+            && bytes.len() <= REQUEST_ID_CHARS_MAX
+            && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
     };
     if let Some(id) = request.headers().get(&REQUEST_ID).filter(sane) {
         return id.clone();

@@ -108,9 +108,9 @@ impl FromRequestParts<AppState> for Holder {
         let token = bearer(&parts.headers).ok_or_else(Problem::unauthorized)?;
         match state.shop.authenticate(token).await? {
             Some(caller) => Ok(Self(caller)),
-            None if state.is_operator(token) => {
-                Err(Problem::forbidden("an operator has no cart, orders or sessions: use the token of a guest or a user"))
-            }
+            None if state.is_operator(token) => Err(Problem::forbidden(
+                "an operator has no cart, orders or sessions: use the token of a guest or a user",
+            )),
             None => Err(Problem::unauthorized()),
         }
     }
@@ -190,7 +190,8 @@ impl FromRequestParts<AppState> for Client {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, Self::Rejection> {
-        let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let text =
+            |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         Ok(Self(ClientInfo {
             ip_address: parts.extensions.get::<Peer>().map(|peer| peer.0.ip()),
             user_agent: text("user-agent"),
@@ -203,7 +204,8 @@ impl FromRequestParts<AppState> for Client {
 pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
     let max = mobimir_core::checkout::IDEMPOTENCY_KEY_CHARS_MAX;
-    let key = std::str::from_utf8(value.as_bytes()).ok().filter(|key| (1..=max).contains(&key.chars().count()));
+    let key =
+        std::str::from_utf8(value.as_bytes()).ok().filter(|key| (1..=max).contains(&key.chars().count()));
     key.map(Some).ok_or_else(|| {
         let detail = format!("expected an Idempotency-Key of 1 to {max} characters");
         Problem::new(StatusCode::BAD_REQUEST, "bad_idempotency_key", detail)
@@ -230,7 +232,9 @@ pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response {
 }
 
 /// Runs work that should be finished even when the client hangs up.
-pub(crate) async fn detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Result<T, Problem> {
+pub(crate) async fn detached<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<T, Problem> {
     tokio::spawn(work).await.map_err(|error| {
         tracing::error!(%error, "a handler failed");
         Problem::internal()

@@ -43,7 +43,11 @@ pub fn app(state: AppState) -> App {
 }
 
 async fn method_not_allowed() -> Problem {
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this path knows other methods".to_owned())
+    Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method_not_allowed",
+        "this path knows other methods".to_owned(),
+    )
 }
 
 async fn not_found(State(state): State<AppState>, request: Request) -> Response {

@@ -3,7 +3,9 @@
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use mobimir_core::{checkout::ShortLine, ports::StoreError, product::ProductError, user::UserError};
-use mobimir_shop::{CartError, CatalogueError, LoginError, MoveOrderError, PlaceOrderError, RefreshError, RegisterError};
+use mobimir_shop::{
+    CartError, CatalogueError, LoginError, MoveOrderError, PlaceOrderError, RefreshError, RegisterError,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -77,7 +79,11 @@ impl Problem {
     }
 
     pub(crate) fn internal() -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "something went wrong on our side".to_owned())
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            "something went wrong on our side".to_owned(),
+        )
     }
 
     pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
@@ -141,8 +147,13 @@ impl From<StoreError> for Problem {
             }
             StoreError::Unknown { .. } => {
                 tracing::warn!(error = %chain(&error), "the outcome of a write is unknown");
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, "outcome_unknown", "whether it was done is unknown: read it back, or repeat it under the same key".to_owned())
-                    .retry_after(RETRY_SOON_S)
+                Self::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "outcome_unknown",
+                    "whether it was done is unknown: read it back, or repeat it under the same key"
+                        .to_owned(),
+                )
+                .retry_after(RETRY_SOON_S)
             }
             StoreError::Corrupt { .. } => {
                 tracing::error!(error = %chain(&error), "stored data is damaged");
@@ -177,9 +188,12 @@ impl From<UserError> for Problem {
 impl From<LoginError> for Problem {
     fn from(error: LoginError) -> Self {
         match error {
-            LoginError::BadCredentials => Self::new(StatusCode::UNAUTHORIZED, "bad_credentials", error.to_string()),
+            LoginError::BadCredentials => {
+                Self::new(StatusCode::UNAUTHORIZED, "bad_credentials", error.to_string())
+            }
             LoginError::TooMany { retry_after_s } => {
-                Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_attempts", error.to_string()).retry_after(retry_after_s)
+                Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_attempts", error.to_string())
+                    .retry_after(retry_after_s)
             }
             LoginError::Password(error) => Self::unavailable(error.to_string()),
             LoginError::Store(error) => error.into(),
@@ -191,8 +205,12 @@ impl From<LoginError> for Problem {
 impl From<RefreshError> for Problem {
     fn from(error: RefreshError) -> Self {
         match error {
-            RefreshError::Unknown => Self::new(StatusCode::UNAUTHORIZED, "bad_refresh_token", error.to_string()),
-            RefreshError::Used => Self::new(StatusCode::UNAUTHORIZED, "refresh_token_used", error.to_string()),
+            RefreshError::Unknown => {
+                Self::new(StatusCode::UNAUTHORIZED, "bad_refresh_token", error.to_string())
+            }
+            RefreshError::Used => {
+                Self::new(StatusCode::UNAUTHORIZED, "refresh_token_used", error.to_string())
+            }
             RefreshError::Store(error) => error.into(),
         }
     }
@@ -235,7 +253,9 @@ impl From<PlaceOrderError> for Problem {
             PlaceOrderError::EmptyCart => Self::conflict("empty_cart", error),
             PlaceOrderError::UnknownProduct(_) => Self::unprocessable("unknown_product", error),
             PlaceOrderError::UnknownZone(_) => Self::unknown_zone(error.to_string()),
-            PlaceOrderError::TooManyLines(_) | PlaceOrderError::TooMany { .. } => Self::invalid(error.to_string()),
+            PlaceOrderError::TooManyLines(_) | PlaceOrderError::TooMany { .. } => {
+                Self::invalid(error.to_string())
+            }
             PlaceOrderError::OutOfStock { lines, replayed } => Self::out_of_stock(&lines).replayed(replayed),
             PlaceOrderError::Expired => Self::conflict("checkout_aborted", error).replayed(true),
             PlaceOrderError::Mismatch => Self::unprocessable("idempotency_mismatch", error),

@@ -38,7 +38,10 @@ impl<T> List<T> {
 
 #[derive(ToSchema)]
 #[schema(as = Product)]
-#[expect(dead_code, reason = "the shape of ProductView for the OpenAPI text; the view itself borrows and is written by hand")]
+#[expect(
+    dead_code,
+    reason = "the shape of ProductView for the OpenAPI text; the view itself borrows and is written by hand"
+)]
 pub(crate) struct ProductSchema {
     product_id: Uuid,
     name: String,
@@ -246,7 +249,11 @@ pub(crate) struct GuestSessionView {
 
 impl From<LoggedIn> for GuestSessionView {
     fn from(session: LoggedIn) -> Self {
-        Self { session_id: session.session_id.0, token: session.token, expires_at: session.expires_at.to_string() }
+        Self {
+            session_id: session.session_id.0,
+            token: session.token,
+            expires_at: session.expires_at.to_string(),
+        }
     }
 }
 

@@ -57,7 +57,8 @@ pub(crate) async fn backup(args: BackupArgs) -> Result<()> {
     let bar = progress_bar("copying");
     let total = match &args.target {
         Some(url) => {
-            let token = std::env::var("MOBIMIR_OPERATOR_TOKEN").context("MOBIMIR_OPERATOR_TOKEN is not set: it opens the shop at --target")?;
+            let token = std::env::var("MOBIMIR_OPERATOR_TOKEN")
+                .context("MOBIMIR_OPERATOR_TOKEN is not set: it opens the shop at --target")?;
             download(url, &token, &args.dir, &bar).await?
         }
         None => {
@@ -77,10 +78,12 @@ async fn copy(data: &Path, dir: &Path, bar: &ProgressBar) -> Result<Progress> {
     match EmbeddedStore::open(data, &Options::default()) {
         Ok(store) => {
             let (dir, bar) = (dir.to_owned(), bar.clone());
-            Ok(tokio::task::spawn_blocking(move || store.backup(&dir, &mut |so_far| show(&bar, so_far))).await??)
+            Ok(tokio::task::spawn_blocking(move || store.backup(&dir, &mut |so_far| show(&bar, so_far)))
+                .await??)
         }
         Err(OpenError::InUse { .. }) => {
-            let running = Control::read(data).context("the data directory is in use, but by no shop that can be asked")?;
+            let running = Control::read(data)
+                .context("the data directory is in use, but by no shop that can be asked")?;
             download(&running.address, &running.token, dir, bar).await
         }
         Err(error) => Err(error.into()),
@@ -111,7 +114,8 @@ pub(crate) fn restore(args: RestoreArgs) -> Result<()> {
 }
 
 fn progress_bar(doing: &'static str) -> ProgressBar {
-    let style = ProgressStyle::with_template("{msg} {spinner} {bytes} ({bytes_per_sec})").unwrap_or_else(|_| ProgressStyle::default_spinner());
+    let style = ProgressStyle::with_template("{msg} {spinner} {bytes} ({bytes_per_sec})")
+        .unwrap_or_else(|_| ProgressStyle::default_spinner());
     ProgressBar::new_spinner().with_style(style).with_message(doing)
 }
 

@@ -176,7 +176,8 @@ impl Config {
     /// From a file, if one is given, and the environment.
     pub(crate) fn load(file: Option<&std::path::Path>) -> Result<Self> {
         let text = match file {
-            Some(path) => std::fs::read_to_string(path).with_context(|| format!("cannot read the configuration {}", path.display()))?,
+            Some(path) => std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read the configuration {}", path.display()))?,
             None => String::new(),
         };
         let name = file.map_or_else(|| "configuration".to_owned(), |path| path.display().to_string());
@@ -186,7 +187,8 @@ impl Config {
     fn parse(text: &str, name: &str, environment: impl Fn(&str) -> Option<String>) -> Result<Self> {
         // First by itself, so that what is wrong is named with its line.
         if let Err(error) = toml::from_str::<Config>(text) {
-            let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+            let line =
+                error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             // A secret must not be quoted.
             bail!("{name}:{line}: {}", error.message());
         }
@@ -196,18 +198,25 @@ impl Config {
             let Some(text) = environment(&variable).filter(|text| !text.is_empty()) else { continue };
             let value = match kind {
                 Kind::Text => toml::Value::String(text),
-                Kind::Number => toml::Value::Integer(text.parse().with_context(|| format!("{variable}: expected a number, got {text:?}"))?),
-                Kind::List => toml::Value::Array(text.split(',').map(|item| toml::Value::String(item.trim().to_owned())).collect()),
+                Kind::Number => toml::Value::Integer(
+                    text.parse().with_context(|| format!("{variable}: expected a number, got {text:?}"))?,
+                ),
+                Kind::List => toml::Value::Array(
+                    text.split(',').map(|item| toml::Value::String(item.trim().to_owned())).collect(),
+                ),
             };
             let mut place = &mut table;
-            let (groups, leaf) = key.rsplit_once('.').map_or((None, *key), |(group, leaf)| (Some(group), leaf));
+            let (groups, leaf) =
+                key.rsplit_once('.').map_or((None, *key), |(group, leaf)| (Some(group), leaf));
             if let Some(group) = groups {
                 let inner = place.entry(group).or_insert_with(|| toml::Value::Table(toml::Table::new()));
                 place = inner.as_table_mut().with_context(|| format!("{name}: {group}: expected a table"))?;
             }
             place.insert(leaf.to_owned(), value);
         }
-        let config: Config = table.try_into().map_err(|error: toml::de::Error| anyhow::anyhow!("environment: {}", error.message()))?;
+        let config: Config = table
+            .try_into()
+            .map_err(|error: toml::de::Error| anyhow::anyhow!("environment: {}", error.message()))?;
         config.check()?;
         Ok(config)
     }
@@ -219,7 +228,8 @@ impl Config {
         if self.operator_token.as_ref().is_some_and(|token| token.0.len() < 8) {
             bail!("operator_token: expected at least 8 characters");
         }
-        if self.limits.request_ms_max == 0 || self.limits.connections_max == 0 || self.limits.headers_max == 0 {
+        if self.limits.request_ms_max == 0 || self.limits.connections_max == 0 || self.limits.headers_max == 0
+        {
             bail!("limits: expected numbers above zero");
         }
         Ok(())
@@ -253,7 +263,11 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_with_its_line() {
         let wrong = |text: &str| Config::parse(text, "shop.toml", none).unwrap_err().to_string();
-        assert!(wrong("\nlimits = { bodies = 1 }").starts_with("shop.toml:2: unknown field `bodies`"), "{}", wrong("\nlimits = { bodies = 1 }"));
+        assert!(
+            wrong("\nlimits = { bodies = 1 }").starts_with("shop.toml:2: unknown field `bodies`"),
+            "{}",
+            wrong("\nlimits = { bodies = 1 }")
+        );
         assert!(wrong("listen = \"nowhere\"").starts_with("shop.toml:1: "));
         assert!(wrong("zones = []").contains("expected at least one"));
         assert!(wrong("zones = [\"msk\"]").contains("expected a zone"));

@@ -125,7 +125,10 @@ fn run(config: Config, catalogue: Option<(u64, usize)>) -> Result<()> {
             );
         }
     }
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(run_shop(config, policy, catalogue))
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?
+        .block_on(run_shop(config, policy, catalogue))
 }
 
 async fn run_shop(config: Config, policy: Policy, catalogue: Option<(u64, usize)>) -> Result<()> {
@@ -141,7 +144,9 @@ async fn run_shop(config: Config, policy: Policy, catalogue: Option<(u64, usize)
     // What a crash left open is finished before anybody can add to it.
     shop.reconcile().await;
 
-    let listener = TcpListener::bind(config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
+    let listener = TcpListener::bind(config.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", config.listen))?;
     let address = format!("http://{}", listener.local_addr()?);
     let control = Control { address: address.clone(), token: random_token() };
     control.write(&config.data)?;
@@ -149,7 +154,13 @@ async fn run_shop(config: Config, policy: Policy, catalogue: Option<(u64, usize)
     let operator = config.operator_token.as_ref().map(|token| token.0.as_str());
     let tokens: Vec<&str> = operator.into_iter().chain([control.token.as_str()]).collect();
     let backend = Box::new(EmbeddedBackend { store: store.clone() });
-    let state = AppState::new(shop.clone(), &tokens, (&config.limits).into(), backend, serde_json::to_value(&policy)?);
+    let state = AppState::new(
+        shop.clone(),
+        &tokens,
+        (&config.limits).into(),
+        backend,
+        serde_json::to_value(&policy)?,
+    );
 
     let reconciler = tokio::spawn(run_reconciler(shop, stop.wait()));
     let sweeper = tokio::spawn(sweep(store.clone(), clock, stop.wait()));
@@ -188,7 +199,14 @@ fn settings(config: &Config, policy: &Policy) -> ShopSettings {
     }
 }
 
-async fn fill(store: &EmbeddedStore, seed: u64, count: usize, config: &Config, clock: &dyn Clock, stop: &Stop) -> Result<()> {
+async fn fill(
+    store: &EmbeddedStore,
+    seed: u64,
+    count: usize,
+    config: &Config,
+    clock: &dyn Clock,
+    stop: &Stop,
+) -> Result<()> {
     let products = demo::catalogue(seed, count, &config.zones, clock.now());
     let stores = store.stores();
     let bar = indicatif::ProgressBar::new(products.len() as u64);
@@ -227,7 +245,9 @@ struct EmbeddedBackend {
 
 impl Backend for EmbeddedBackend {
     fn trouble(&self) -> Option<String> {
-        (!self.store.healthy()).then(|| "the disk refused a write, so nothing more is written; see the log, then start again".to_owned())
+        (!self.store.healthy()).then(|| {
+            "the disk refused a write, so nothing more is written; see the log, then start again".to_owned()
+        })
     }
 
     fn metrics(&self) -> String {
@@ -265,7 +285,8 @@ struct Stop(watch::Receiver<bool>);
 impl Stop {
     fn on_signals() -> Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
-        let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let (mut terminate, mut interrupt) =
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let (asked, stop) = watch::channel(false);
         tokio::spawn(async move {
             tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
@@ -295,7 +316,8 @@ fn start_log(config: &Config) -> Result<()> {
     let filter = tracing_subscriber::EnvFilter::try_new(levels)
         .with_context(|| format!("log_level: expected a level like info, got {:?}", config.log_level))?;
     let in_colour = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(in_colour);
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(in_colour);
     match config.log_format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().init(),

@@ -7,7 +7,8 @@ use mobimir_core::{
     ports::StoreError,
     secret::{AccessToken, RefreshSecret},
     session::{
-        DEVICE_CHARS_MAX, Holder, RefreshToken, RefreshUse, Session, SessionPosition, SessionState, USER_AGENT_CHARS_MAX,
+        DEVICE_CHARS_MAX, Holder, RefreshToken, RefreshUse, Session, SessionPosition, SessionState,
+        USER_AGENT_CHARS_MAX,
     },
     time::{Timestamp, Version},
     user::{self, Email, Profile, User, UserError},
@@ -83,7 +84,8 @@ const SESSION_RETRIES_MAX: usize = 16;
 impl Shop {
     pub async fn start_guest_session(&self, client: ClientInfo) -> Result<LoggedIn, StoreError> {
         let now = self.now();
-        let (session, token) = new_session(Holder::Guest, client, now, now.plus_ms(self.settings().guest_session_ttl_ms));
+        let (session, token) =
+            new_session(Holder::Guest, client, now, now.plus_ms(self.settings().guest_session_ttl_ms));
         let answer = logged_in(&session, &token, None);
         self.stores().sessions.insert(session, None).await?;
         Ok(answer)
@@ -188,7 +190,9 @@ impl Shop {
         };
         for _ in 0..SESSION_RETRIES_MAX {
             let stored = self.stores().sessions.get(session_id, now).await?;
-            let Some(stored) = stored.filter(|session| session.is_live(now)) else { return Err(RefreshError::Unknown) };
+            let Some(stored) = stored.filter(|session| session.is_live(now)) else {
+                return Err(RefreshError::Unknown);
+            };
             let token = AccessToken::generate(session_id);
             let next = RefreshSecret::generate();
             let session = Session {
@@ -198,7 +202,8 @@ impl Shop {
                 version: stored.version.next(now),
                 ..stored.clone()
             };
-            let refresh = RefreshToken { hash: next.hash(), session: session_id, expires_at: session.expires_at };
+            let refresh =
+                RefreshToken { hash: next.hash(), session: session_id, expires_at: session.expires_at };
             let answer = logged_in(&session, &token, Some(&next));
             if self.stores().sessions.update(session, stored.version, Some(refresh)).await? {
                 self.session_changed(session_id);
@@ -259,7 +264,11 @@ impl Shop {
         let at = self.now();
         let closed = self
             .move_session(guest_id, |session| {
-                (session.state == SessionState::Live).then_some(SessionState::Closed { at, into: user, merged: false })
+                (session.state == SessionState::Live).then_some(SessionState::Closed {
+                    at,
+                    into: user,
+                    merged: false,
+                })
             })
             .await?;
         if closed {
@@ -270,7 +279,12 @@ impl Shop {
         Ok(())
     }
 
-    async fn copy_guest_cart(&self, guest: SessionId, user: UserId, closed_at: Timestamp) -> Result<(), StoreError> {
+    async fn copy_guest_cart(
+        &self,
+        guest: SessionId,
+        user: UserId,
+        closed_at: Timestamp,
+    ) -> Result<(), StoreError> {
         let now = self.now();
         let Some(stored) = self.stores().carts.read(Owner::Guest(guest), now).await? else { return Ok(()) };
         let changes = cart::for_merge(&stored.changes, closed_at);
@@ -285,7 +299,9 @@ impl Shop {
         let SessionState::Closed { at, into, merged: false } = guest.state else { return Ok(()) };
         self.copy_guest_cart(guest.id, into, at).await?;
         self.move_session(guest.id, |session| match session.state {
-            SessionState::Closed { at, into, merged: false } => Some(SessionState::Closed { at, into, merged: true }),
+            SessionState::Closed { at, into, merged: false } => {
+                Some(SessionState::Closed { at, into, merged: true })
+            }
             _ => None,
         })
         .await?;
@@ -293,7 +309,12 @@ impl Shop {
     }
 }
 
-fn new_session(holder: Holder, client: ClientInfo, now: Timestamp, expires_at: Timestamp) -> (Session, AccessToken) {
+fn new_session(
+    holder: Holder,
+    client: ClientInfo,
+    now: Timestamp,
+    expires_at: Timestamp,
+) -> (Session, AccessToken) {
     let id = SessionId(id::fresh(now));
     let token = AccessToken::generate(id);
     let cut = |text: String, max: usize| text.chars().take(max).collect::<String>();

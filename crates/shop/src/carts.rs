@@ -89,7 +89,11 @@ impl Shop {
         }
         self.check_stock(product, quantity, zone).await?;
         let effect = Effect::Add { product, quantity, zone };
-        self.change_cart(caller, CartChange { id, at: now, origin: owner, keyed: idempotency_key.is_some(), effect }).await
+        self.change_cart(
+            caller,
+            CartChange { id, at: now, origin: owner, keyed: idempotency_key.is_some(), effect },
+        )
+        .await
     }
 
     pub async fn set_in_cart(
@@ -102,10 +106,15 @@ impl Shop {
         self.check_stock(product, quantity, zone).await?;
         let view = self.cart_view(caller.cart_owner()).await?;
         let covers = view.line(product).map(|line| line.made_of.clone()).unwrap_or_default();
-        self.change_cart(caller, self.new_change(caller, Effect::Set { product, quantity, zone, covers })).await
+        self.change_cart(caller, self.new_change(caller, Effect::Set { product, quantity, zone, covers }))
+            .await
     }
 
-    pub async fn remove_from_cart(&self, caller: &Caller, product: ProductId) -> Result<CartContents, CartError> {
+    pub async fn remove_from_cart(
+        &self,
+        caller: &Caller,
+        product: ProductId,
+    ) -> Result<CartContents, CartError> {
         let view = self.cart_view(caller.cart_owner()).await?;
         match view.line(product) {
             Some(line) => {
@@ -163,7 +172,13 @@ impl Shop {
 
     fn new_change(&self, caller: &Caller, effect: Effect) -> CartChange {
         let now = self.now();
-        CartChange { id: ChangeId(id::fresh(now)), at: now, origin: caller.cart_owner(), keyed: false, effect }
+        CartChange {
+            id: ChangeId(id::fresh(now)),
+            at: now,
+            origin: caller.cart_owner(),
+            keyed: false,
+            effect,
+        }
     }
 
     async fn change_cart(&self, caller: &Caller, change: CartChange) -> Result<CartContents, CartError> {
@@ -172,11 +187,18 @@ impl Shop {
         Ok(self.cart(caller).await?)
     }
 
-    async fn check_stock(&self, product: ProductId, requested: u64, zone: Option<Zone>) -> Result<(), CartError> {
+    async fn check_stock(
+        &self,
+        product: ProductId,
+        requested: u64,
+        zone: Option<Zone>,
+    ) -> Result<(), CartError> {
         if let Some(zone) = zone.filter(|zone| !self.settings().knows_zone(*zone)) {
             return Err(CartError::UnknownZone(zone));
         }
-        let Some(found) = self.stores().products.get(product).await? else { return Err(CartError::UnknownProduct(product)) };
+        let Some(found) = self.stores().products.get(product).await? else {
+            return Err(CartError::UnknownProduct(product));
+        };
         let available = found.best_available(zone);
         if available < requested {
             return Err(CartError::OutOfStock { product_id: product, requested, available });
@@ -191,7 +213,8 @@ impl Shop {
         }
         let view = stored.as_ref().map(|stored| cart::fold(&stored.changes)).unwrap_or_default();
         let ids: Vec<ProductId> = view.lines.iter().map(|line| line.product).collect();
-        let products = if ids.is_empty() { Default::default() } else { self.stores().products.get_many(&ids).await? };
+        let products =
+            if ids.is_empty() { Default::default() } else { self.stores().products.get_many(&ids).await? };
         let items: Vec<CartItem> = view
             .lines
             .iter()

@@ -11,7 +11,10 @@ use mobimir_core::{
     money::Money,
     page::Page,
     ports::StoreError,
-    product::{Attribute, Product, ProductEdit, ProductError, ProductPosition, ProductQuery, StockChange, StockOutcome, ZoneStock},
+    product::{
+        Attribute, Product, ProductEdit, ProductError, ProductPosition, ProductQuery, StockChange,
+        StockOutcome, ZoneStock,
+    },
     zone::Zone,
 };
 use thiserror::Error;
@@ -64,12 +67,21 @@ impl Shop {
         self.stores().products.get_many(ids).await
     }
 
-    pub async fn edit_product(&self, id: ProductId, edit: ProductEdit) -> Result<Arc<Product>, CatalogueError> {
+    pub async fn edit_product(
+        &self,
+        id: ProductId,
+        edit: ProductEdit,
+    ) -> Result<Arc<Product>, CatalogueError> {
         edit.check()?;
         self.stores().products.edit(id, edit, self.now()).await?.ok_or(CatalogueError::NoSuchProduct)
     }
 
-    pub async fn change_stock(&self, id: ProductId, zone: Zone, change: StockChange) -> Result<ZoneStock, CatalogueError> {
+    pub async fn change_stock(
+        &self,
+        id: ProductId,
+        zone: Zone,
+        change: StockChange,
+    ) -> Result<ZoneStock, CatalogueError> {
         if !self.settings().knows_zone(zone) {
             return Err(CatalogueError::UnknownZone(zone));
         }
@@ -81,7 +93,10 @@ impl Shop {
         }
     }
 
-    pub async fn list_products(&self, query: ProductQuery) -> Result<Page<Arc<Product>, ProductPosition>, StoreError> {
+    pub async fn list_products(
+        &self,
+        query: ProductQuery,
+    ) -> Result<Page<Arc<Product>, ProductPosition>, StoreError> {
         self.stores().products.list(query).await
     }
 
@@ -91,7 +106,9 @@ impl Shop {
 
     /// STK-1, looked at whenever a product is at hand.
     pub(crate) fn check_books(&self, product: &Product) -> bool {
-        self.inner.invariants.check(Invariant::Stk2, product.stock.values().all(|stock| stock.available <= stock.received));
+        self.inner
+            .invariants
+            .check(Invariant::Stk2, product.stock.values().all(|stock| stock.available <= stock.received));
         let balanced = self.inner.invariants.check(Invariant::Stk1, product.books_balance());
         if !balanced {
             tracing::error!(product = %product.id, "STK-1 is broken: the books of this product do not balance");

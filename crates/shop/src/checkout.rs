@@ -83,7 +83,12 @@ const FULL_WAIT_MS: u64 = 5;
 const RACES_MAX: usize = 16;
 
 impl Shop {
-    pub async fn place_order(&self, user: UserId, key: &str, request: OrderRequest) -> Result<Placed, PlaceOrderError> {
+    pub async fn place_order(
+        &self,
+        user: UserId,
+        key: &str,
+        request: OrderRequest,
+    ) -> Result<Placed, PlaceOrderError> {
         let order_id = OrderId::of(user, key);
         let _running = self.inner.running_checkouts.enter(order_id).ok_or(PlaceOrderError::InProgress)?;
         let give_up_at = self.now().plus_ms(self.settings().checkout_request_ms_max);
@@ -123,7 +128,9 @@ impl Shop {
                 CheckoutState::Aborted { reason } => {
                     self.carry_out(&checkout, give_up_at).await?;
                     return Err(match reason {
-                        AbortReason::OutOfStock { lines } => PlaceOrderError::OutOfStock { lines: lines.clone(), replayed },
+                        AbortReason::OutOfStock { lines } => {
+                            PlaceOrderError::OutOfStock { lines: lines.clone(), replayed }
+                        }
                         AbortReason::Expired => PlaceOrderError::Expired,
                     });
                 }
@@ -133,7 +140,12 @@ impl Shop {
     }
 
     /// The record as it is first written: lines and prices as they are now, whatever becomes of the cart.
-    async fn draft(&self, order_id: OrderId, user_id: UserId, request: &OrderRequest) -> Result<Checkout, PlaceOrderError> {
+    async fn draft(
+        &self,
+        order_id: OrderId,
+        user_id: UserId,
+        request: &OrderRequest,
+    ) -> Result<Checkout, PlaceOrderError> {
         if !self.settings().knows_zone(request.geo_zone) {
             return Err(PlaceOrderError::UnknownZone(request.geo_zone));
         }
@@ -156,7 +168,13 @@ impl Shop {
             .into_iter()
             .map(|(product_id, quantity)| {
                 let product = products.get(&product_id).ok_or(PlaceOrderError::UnknownProduct(product_id))?;
-                Ok(OrderLine { product_id, name: product.name.clone(), category: product.category.clone(), price: product.price, quantity })
+                Ok(OrderLine {
+                    product_id,
+                    name: product.name.clone(),
+                    category: product.category.clone(),
+                    price: product.price,
+                    quantity,
+                })
             })
             .collect::<Result<Vec<_>, PlaceOrderError>>()?;
         let now = self.now();
@@ -182,9 +200,15 @@ impl Shop {
     }
 
     /// Holds every line and decides. `None` when somebody else decided meanwhile; this run's holds are back then.
-    async fn run_attempt(&self, checkout: &Checkout, give_up_at: Timestamp) -> Result<Option<Checkout>, PlaceOrderError> {
+    async fn run_attempt(
+        &self,
+        checkout: &Checkout,
+        give_up_at: Timestamp,
+    ) -> Result<Option<Checkout>, PlaceOrderError> {
         let attempt = AttemptId(id::fresh(self.now()));
-        let held = join_all(checkout.lines.iter().map(|line| self.hold_line(checkout, line, attempt, give_up_at))).await;
+        let held =
+            join_all(checkout.lines.iter().map(|line| self.hold_line(checkout, line, attempt, give_up_at)))
+                .await;
         let mut short = Vec::new();
         let mut busy = false;
         for outcome in held {
@@ -207,11 +231,18 @@ impl Shop {
             checkout.abort(AbortReason::OutOfStock { lines: short }, now)
         };
         let won = match decided {
-            Ok(decided) => self.stores().products.update_checkout(decided.clone(), checkout.version).await?.then_some(decided),
+            Ok(decided) => self
+                .stores()
+                .products
+                .update_checkout(decided.clone(), checkout.version)
+                .await?
+                .then_some(decided),
             Err(_) => None,
         };
         match &won {
-            Some(decided) if decided.is_committed() => self.inner.faults.reached(Step::CheckoutCommitted).await?,
+            Some(decided) if decided.is_committed() => {
+                self.inner.faults.reached(Step::CheckoutCommitted).await?
+            }
             Some(_) => self.inner.faults.reached(Step::CheckoutAborted).await?,
             None => self.give_back(checkout, attempt).await?,
         }
@@ -241,23 +272,40 @@ impl Shop {
                     return Ok(LineHeld::Held);
                 }
                 HoldOutcome::Short { available } => {
-                    return Ok(LineHeld::Short(ShortLine { product_id: line.product_id, requested: line.quantity, available }));
+                    return Ok(LineHeld::Short(ShortLine {
+                        product_id: line.product_id,
+                        requested: line.quantity,
+                        available,
+                    }));
                 }
                 HoldOutcome::NoSuchProduct => {
-                    return Ok(LineHeld::Short(ShortLine { product_id: line.product_id, requested: line.quantity, available: 0 }));
+                    return Ok(LineHeld::Short(ShortLine {
+                        product_id: line.product_id,
+                        requested: line.quantity,
+                        available: 0,
+                    }));
                 }
-                HoldOutcome::Full if self.now() < give_up_at => tokio::time::sleep(Duration::from_millis(FULL_WAIT_MS)).await,
+                HoldOutcome::Full if self.now() < give_up_at => {
+                    tokio::time::sleep(Duration::from_millis(FULL_WAIT_MS)).await
+                }
                 HoldOutcome::Full => return Ok(LineHeld::Busy),
             }
         }
     }
 
     /// Whether what is short is short because another run of this very order holds it: no reason to abort the order.
-    async fn another_run_holds(&self, checkout: &Checkout, attempt: AttemptId, short: &[ShortLine]) -> Result<bool, StoreError> {
+    async fn another_run_holds(
+        &self,
+        checkout: &Checkout,
+        attempt: AttemptId,
+        short: &[ShortLine],
+    ) -> Result<bool, StoreError> {
         let ids: Vec<ProductId> = short.iter().map(|line| line.product_id).collect();
         let products = self.stores().products.get_many(&ids).await?;
         Ok(products.values().any(|product| {
-            product.holds.iter().any(|hold| hold.order == checkout.order_id && hold.attempt != attempt && hold.kind == HoldKind::Sale)
+            product.holds.iter().any(|hold| {
+                hold.order == checkout.order_id && hold.attempt != attempt && hold.kind == HoldKind::Sale
+            })
         }))
     }
 
@@ -270,7 +318,10 @@ impl Shop {
     pub(crate) async fn settle_lines(&self, checkout: &Checkout, verdict: Verdict) -> Result<(), StoreError> {
         let now = self.now();
         let settled = join_all(
-            checkout.lines.iter().map(|line| self.stores().products.settle(line.product_id, checkout.order_id, verdict, now)),
+            checkout
+                .lines
+                .iter()
+                .map(|line| self.stores().products.settle(line.product_id, checkout.order_id, verdict, now)),
         );
         settled.await.into_iter().try_for_each(|settled| settled.map(|_| ()))
     }
@@ -283,7 +334,9 @@ impl Shop {
         loop {
             match self.carry_out_once(checkout).await {
                 // The decision stands, so it is tried until the request's time is up; then the reconciler goes on.
-                Err(PlaceOrderError::Store(error)) if self.now() < give_up_at && !matches!(error, StoreError::Corrupt { .. }) => {
+                Err(PlaceOrderError::Store(error))
+                    if self.now() < give_up_at && !matches!(error, StoreError::Corrupt { .. }) =>
+                {
                     tokio::time::sleep(Duration::from_millis(FULL_WAIT_MS * 10)).await;
                 }
                 other => return other,
@@ -324,7 +377,8 @@ impl Shop {
         let now = self.now();
         let effect = Effect::Cover { covers: take.covers.clone(), order: Some(order) };
         // The id follows from the order, so that repeating it changes nothing.
-        let change = CartChange { id: ChangeId::of_order(order), at: now, origin: take.owner, keyed: true, effect };
+        let change =
+            CartChange { id: ChangeId::of_order(order), at: now, origin: take.owner, keyed: true, effect };
         self.stores().carts.append(take.owner, vec![change], self.user_cart_expiry(now), now).await
     }
 
@@ -368,7 +422,9 @@ fn counted_together(items: &[(ProductId, u64)]) -> Result<Vec<(ProductId, u64)>,
         return Err(PlaceOrderError::TooManyLines(lines.len()));
     }
     match lines.iter().find(|(_, quantity)| *quantity > QUANTITY_MAX) {
-        Some((product_id, quantity)) => Err(PlaceOrderError::TooMany { product_id: *product_id, quantity: *quantity }),
+        Some((product_id, quantity)) => {
+            Err(PlaceOrderError::TooMany { product_id: *product_id, quantity: *quantity })
+        }
         None => Ok(lines),
     }
 }

@@ -46,7 +46,9 @@ pub enum Fault {
     /// It "crashes" here: whatever comes after does not happen.
     Stop,
     /// It is slow: everybody else gets so many turns first.
-    Pause { turns: u32 },
+    Pause {
+        turns: u32,
+    },
 }
 
 type Plan = dyn Fn(Step) -> Fault + Send + Sync;

@@ -55,7 +55,12 @@ impl Shop {
     }
 
     /// A shop that meets the given faults on its way, for tests.
-    pub fn with_faults(stores: Stores, clock: Arc<dyn Clock>, settings: ShopSettings, faults: faults::Faults) -> Self {
+    pub fn with_faults(
+        stores: Stores,
+        clock: Arc<dyn Clock>,
+        settings: ShopSettings,
+        faults: faults::Faults,
+    ) -> Self {
         let inner = Inner {
             sessions: sessions::SessionCache::new(settings.session_cache_ms),
             passwords: passwords::Passwords::new(settings.password_memory_kib),

@@ -36,20 +36,32 @@ pub(crate) struct TooMany {
 }
 
 impl LoginGuard {
-    pub(crate) fn begin(&self, account: &str, address: Option<std::net::IpAddr>, now: Timestamp) -> Result<Attempt, TooMany> {
+    pub(crate) fn begin(
+        &self,
+        account: &str,
+        address: Option<std::net::IpAddr>,
+        now: Timestamp,
+    ) -> Result<Attempt, TooMany> {
         let mut windows = self.windows.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if windows.len() >= WINDOWS_MAX {
             windows.retain(|_, window| now.since(window.started_at) < WINDOW_MS);
         }
-        let who: Vec<Who> = std::iter::once(Who::Account(account.to_owned())).chain(address.map(Who::Address)).collect();
+        let who: Vec<Who> =
+            std::iter::once(Who::Account(account.to_owned())).chain(address.map(Who::Address)).collect();
         for one in &who {
-            let limit = if matches!(one, Who::Account(_)) { FAILURES_PER_ACCOUNT_MAX } else { FAILURES_PER_ADDRESS_MAX };
+            let limit = if matches!(one, Who::Account(_)) {
+                FAILURES_PER_ACCOUNT_MAX
+            } else {
+                FAILURES_PER_ADDRESS_MAX
+            };
             if let Some(window) = windows.get(one)
                 && now.since(window.started_at) < WINDOW_MS
                 && window.failures >= limit
             {
                 let left_ms = WINDOW_MS - now.since(window.started_at);
-                return Err(TooMany { retry_after_s: (left_ms.max(0).cast_unsigned()).div_ceil(1000).max(1) });
+                return Err(TooMany {
+                    retry_after_s: (left_ms.max(0).cast_unsigned()).div_ceil(1000).max(1),
+                });
             }
         }
         for one in &who {
@@ -84,7 +96,8 @@ mod tests {
         let guard = LoginGuard::default();
         let now = Timestamp::from_millis(1_000_000);
         for _ in 0..1_000 {
-            let attempt = guard.begin("anna@example.ru", None, now).unwrap_or_else(|_| panic!("a success was limited"));
+            let attempt =
+                guard.begin("anna@example.ru", None, now).unwrap_or_else(|_| panic!("a success was limited"));
             guard.succeeded(attempt);
         }
         for _ in 0..FAILURES_PER_ACCOUNT_MAX {

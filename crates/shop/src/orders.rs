@@ -74,7 +74,12 @@ impl Shop {
         self.stores().orders.by_day(day, filter, after, limit).await
     }
 
-    pub async fn move_order(&self, id: OrderId, to: OrderStatus, operator: &str) -> Result<Order, MoveOrderError> {
+    pub async fn move_order(
+        &self,
+        id: OrderId,
+        to: OrderStatus,
+        operator: &str,
+    ) -> Result<Order, MoveOrderError> {
         let order = self.order(id).await?.ok_or(MoveOrderError::NoSuchOrder)?;
         let bad = |from| MoveOrderError::BadTransition { from, to };
         if !order.status.can_become(to) {
@@ -101,7 +106,10 @@ impl Shop {
             match checkout.fate {
                 Fate::Dispatched => return Ok(()),
                 Fate::Cancelled { .. } => {
-                    return Err(MoveOrderError::BadTransition { from: OrderStatus::Cancelled, to: OrderStatus::Shipped });
+                    return Err(MoveOrderError::BadTransition {
+                        from: OrderStatus::Cancelled,
+                        to: OrderStatus::Shipped,
+                    });
                 }
                 Fate::InStore => {}
             }
@@ -118,15 +126,23 @@ impl Shop {
     async fn cancel_order(&self, order: Order, operator: &str) -> Result<Order, MoveOrderError> {
         for _ in 0..RACES_MAX {
             let Some(checkout) = self.stores().products.get_checkout(order.id).await? else {
-                return self.write_cancellation(order.id, order.status, self.now(), Some(operator.to_owned())).await;
+                return self
+                    .write_cancellation(order.id, order.status, self.now(), Some(operator.to_owned()))
+                    .await;
             };
             if checkout.fate != Fate::InStore {
-                let from = if checkout.fate == Fate::Dispatched { OrderStatus::Shipped } else { OrderStatus::Cancelled };
+                let from = if checkout.fate == Fate::Dispatched {
+                    OrderStatus::Shipped
+                } else {
+                    OrderStatus::Cancelled
+                };
                 return Err(MoveOrderError::BadTransition { from, to: OrderStatus::Cancelled });
             }
             let attempt = AttemptId(id::fresh(self.now()));
             self.hold_returns(&checkout, attempt).await?;
-            let Ok(decided) = checkout.cancel(attempt, Some(operator.to_owned()), self.now()) else { return Err(lost_race().into()) };
+            let Ok(decided) = checkout.cancel(attempt, Some(operator.to_owned()), self.now()) else {
+                return Err(lost_race().into());
+            };
             if self.stores().products.update_checkout(decided.clone(), checkout.version).await? {
                 self.inner.faults.reached(Step::CancellationDecided).await?;
                 return self.carry_out_cancellation(&decided).await;
@@ -159,8 +175,16 @@ impl Shop {
         Ok(())
     }
 
-    pub(crate) async fn drop_returns(&self, checkout: &Checkout, attempt: AttemptId) -> Result<(), StoreError> {
-        self.settle_lines(checkout, Verdict { sale: Decision::Undecided, cancellation: Decision::Failed(attempt) }).await
+    pub(crate) async fn drop_returns(
+        &self,
+        checkout: &Checkout,
+        attempt: AttemptId,
+    ) -> Result<(), StoreError> {
+        self.settle_lines(
+            checkout,
+            Verdict { sale: Decision::Undecided, cancellation: Decision::Failed(attempt) },
+        )
+        .await
     }
 
     /// Writes what a decided cancellation means, as often as need be.

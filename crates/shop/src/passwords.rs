@@ -35,7 +35,8 @@ impl Passwords {
     pub(crate) fn new(memory_kib: u32) -> Self {
         let params = Params::new(memory_kib, ITERATIONS, 1, None).unwrap_or_default();
         let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
-        let decoy = argon2.hash_password(&mobimir_core::secret::random_bytes::<32>()).map(|hash| hash.to_string());
+        let decoy =
+            argon2.hash_password(&mobimir_core::secret::random_bytes::<32>()).map(|hash| hash.to_string());
         Self {
             argon2,
             turns: Arc::new(Semaphore::new(HASHES_AT_ONCE_MAX)),
@@ -47,7 +48,10 @@ impl Passwords {
     pub(crate) async fn hash(&self, password: String) -> Result<String, PasswordError> {
         let argon2 = self.argon2.clone();
         self.in_turn(move || {
-            argon2.hash_password(password.as_bytes()).map(|hash| hash.to_string()).map_err(|e| PasswordError::Failed(e.to_string()))
+            argon2
+                .hash_password(password.as_bytes())
+                .map(|hash| hash.to_string())
+                .map_err(|e| PasswordError::Failed(e.to_string()))
         })
         .await?
     }
@@ -66,7 +70,10 @@ impl Passwords {
         Ok(exists && matches)
     }
 
-    async fn in_turn<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, PasswordError> {
+    async fn in_turn<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, PasswordError> {
         let _waiting = self.waiting.clone().try_acquire_owned().map_err(|_| PasswordError::Busy)?;
         let turn = self.turns.clone().acquire_owned().await.map_err(|_| PasswordError::Busy)?;
         tokio::task::spawn_blocking(move || {

@@ -37,7 +37,13 @@ pub async fn run_reconciler(shop: Shop, stopped: impl Future<Output = ()>) {
     loop {
         let done = shop.reconcile().await;
         if done != Reconciled::default() {
-            tracing::info!(checkouts = done.checkouts, holds = done.holds, merges = done.merges, failures = done.failures, "reconciled");
+            tracing::info!(
+                checkouts = done.checkouts,
+                holds = done.holds,
+                merges = done.merges,
+                failures = done.failures,
+                "reconciled"
+            );
         }
         match shop.audit_products(audited.take()).await {
             Ok(next) => audited = next,
@@ -60,7 +66,11 @@ impl Shop {
     /// One pass over all that is due.
     pub async fn reconcile(&self) -> Reconciled {
         let mut done = Reconciled::default();
-        let passes = [self.reconcile_checkouts(&mut done).await, self.reconcile_holds(&mut done).await, self.reconcile_merges(&mut done).await];
+        let passes = [
+            self.reconcile_checkouts(&mut done).await,
+            self.reconcile_holds(&mut done).await,
+            self.reconcile_merges(&mut done).await,
+        ];
         for error in passes.into_iter().filter_map(Result::err) {
             done.failures += 1;
             tracing::warn!(%error, "the reconciler will try again");
@@ -123,11 +133,16 @@ impl Shop {
                 for hold in product.holds.iter().filter(|hold| hold.placed_at < placed_before) {
                     let verdict = match self.stores().products.get_checkout(hold.order).await? {
                         // The record is written before anything is held, so this hold belongs to nothing.
-                        None => Verdict { sale: Decision::Failed(hold.attempt), cancellation: Decision::Failed(hold.attempt) },
-                        Some(checkout) => match self.verdict_on_forgotten(checkout, hold.kind, hold.attempt).await? {
-                            Some(verdict) => verdict,
-                            None => continue,
+                        None => Verdict {
+                            sale: Decision::Failed(hold.attempt),
+                            cancellation: Decision::Failed(hold.attempt),
                         },
+                        Some(checkout) => {
+                            match self.verdict_on_forgotten(checkout, hold.kind, hold.attempt).await? {
+                                Some(verdict) => verdict,
+                                None => continue,
+                            }
+                        }
                     };
                     if self.stores().products.settle(product.id, hold.order, verdict, self.now()).await? {
                         done.holds += 1;
@@ -169,7 +184,10 @@ impl Shop {
     }
 
     /// Looks at the books of some products, and says where to go on.
-    async fn audit_products(&self, after: Option<ProductPosition>) -> Result<Option<ProductPosition>, StoreError> {
+    async fn audit_products(
+        &self,
+        after: Option<ProductPosition>,
+    ) -> Result<Option<ProductPosition>, StoreError> {
         let mut query = ProductQuery::all(ProductSort::PriceAscending, AUDIT_PRODUCTS_PER_PASS);
         query.after = after;
         let page = self.list_products(query).await?;
@@ -181,6 +199,12 @@ impl Shop {
 
     /// When the oldest thing that waits for the reconciler was due.
     pub async fn oldest_due(&self) -> Result<Option<Timestamp>, StoreError> {
-        Ok(self.stores().products.due_checkouts(self.now(), 1).await?.first().and_then(|checkout| checkout.due_at))
+        Ok(self
+            .stores()
+            .products
+            .due_checkouts(self.now(), 1)
+            .await?
+            .first()
+            .and_then(|checkout| checkout.due_at))
     }
 }

@@ -86,7 +86,9 @@ impl Shop {
     }
 
     fn note_activity(&self, session: &Arc<Session>, now: Timestamp) {
-        if now.since(session.last_active) < ACTIVITY_RESOLUTION_MS || !self.inner.sessions.claim_activity(session.id, now) {
+        if now.since(session.last_active) < ACTIVITY_RESOLUTION_MS
+            || !self.inner.sessions.claim_activity(session.id, now)
+        {
             return;
         }
         let (shop, session) = (self.clone(), session.clone());

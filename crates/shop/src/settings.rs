@@ -24,7 +24,8 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 
 impl Default for ShopSettings {
     fn default() -> Self {
-        let zones = ["MSK", "SPB", "EKB", "NSK"].into_iter().filter_map(|code| Zone::parse(code).ok()).collect();
+        let zones =
+            ["MSK", "SPB", "EKB", "NSK"].into_iter().filter_map(|code| Zone::parse(code).ok()).collect();
         Self {
             zones,
             checkout_deadline_ms: 15_000,

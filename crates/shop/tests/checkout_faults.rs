@@ -61,15 +61,24 @@ async fn a_crash_after_any_step_of_a_checkout_is_settled_by_the_reconciler() {
 
             // What the client was told is what is there, and the retry is told the same.
             let again = shop.place_order(user, "key", world.cart_order()).await;
-            let what = format!("after {step:?} #{nth} of {stock} (reached {} times)", reached.load(Ordering::SeqCst));
+            let what = format!(
+                "after {step:?} #{nth} of {stock} (reached {} times)",
+                reached.load(Ordering::SeqCst)
+            );
             match (&first, &again) {
                 (Ok(placed), Ok(replayed)) => {
                     assert_eq!(placed.order, replayed.order, "{what}");
                     assert!(replayed.replayed, "{what}");
                 }
                 (Err(PlaceOrderError::Stopped(_)), Ok(_) | Err(PlaceOrderError::Expired))
-                | (Err(PlaceOrderError::Stopped(_)), Err(PlaceOrderError::OutOfStock { replayed: true, .. }))
-                | (Err(PlaceOrderError::OutOfStock { .. }), Err(PlaceOrderError::OutOfStock { replayed: true, .. })) => {}
+                | (
+                    Err(PlaceOrderError::Stopped(_)),
+                    Err(PlaceOrderError::OutOfStock { replayed: true, .. }),
+                )
+                | (
+                    Err(PlaceOrderError::OutOfStock { .. }),
+                    Err(PlaceOrderError::OutOfStock { replayed: true, .. }),
+                ) => {}
                 other => panic!("{what}: {other:?}"),
             }
             let ordered = again.is_ok();
@@ -77,14 +86,24 @@ async fn a_crash_after_any_step_of_a_checkout_is_settled_by_the_reconciler() {
             let history = shop.orders_of(user, Period::default(), None, 10).await.unwrap();
             assert_eq!(history.items.len(), usize::from(ordered), "{what}");
             let left = shop.cart(&caller).await.unwrap().items.len();
-            assert_eq!(left, if ordered { 0 } else { 2 }, "{what}: the cart is taken exactly when it was ordered");
+            assert_eq!(
+                left,
+                if ordered { 0 } else { 2 },
+                "{what}: the cart is taken exactly when it was ordered"
+            );
         }
     }
 }
 
 #[tokio::test]
 async fn a_retry_goes_on_from_the_record_that_a_crash_left() {
-    for step in [Step::CheckoutInserted, Step::LineHeld, Step::AllLinesHeld, Step::CheckoutCommitted, Step::OrderWritten] {
+    for step in [
+        Step::CheckoutInserted,
+        Step::LineHeld,
+        Step::AllLinesHeld,
+        Step::CheckoutCommitted,
+        Step::OrderWritten,
+    ] {
         let world = World::new();
         let products = world.products(2, 10).await;
         let user = world.user();
@@ -155,7 +174,11 @@ async fn a_crash_after_any_step_of_a_cancellation_gives_the_stock_back_once_or_n
         assert_eq!(again.is_ok(), !decided, "{step:?}: {again:?}");
         assert_eq!(world.check_settled(&shop).await.sold, 0, "{step:?}");
         let cancelled = shop.order_history(order.id).await.unwrap();
-        assert_eq!(cancelled.iter().filter(|change| change.status == OrderStatus::Cancelled).count(), 1, "{step:?}");
+        assert_eq!(
+            cancelled.iter().filter(|change| change.status == OrderStatus::Cancelled).count(),
+            1,
+            "{step:?}"
+        );
     }
 }
 
@@ -170,7 +193,8 @@ async fn a_cancellation_that_sleeps_for_a_minute_before_its_decision_still_gives
         Step::ReturnHeld => Fault::Pause { turns: 100 },
         _ => Fault::None,
     }));
-    let cancelling = tokio::spawn(async move { sleepy.move_order(order.id, OrderStatus::Cancelled, "op").await });
+    let cancelling =
+        tokio::spawn(async move { sleepy.move_order(order.id, OrderStatus::Cancelled, "op").await });
     world.let_spawned_work_run().await;
     world.clock.advance_ms(60_000);
     // Takes the sleeper's marks for forgotten ones, so it must first make sure that they cannot be decided by.
@@ -191,7 +215,12 @@ async fn shipping_and_cancelling_exclude_each_other() {
             let shop = shop.clone();
             tokio::spawn(async move { shop.move_order(order.id, status, "op").await.is_ok() })
         };
-        let moves = [race(OrderStatus::Shipped), race(OrderStatus::Cancelled), race(OrderStatus::Cancelled), race(OrderStatus::Shipped)];
+        let moves = [
+            race(OrderStatus::Shipped),
+            race(OrderStatus::Cancelled),
+            race(OrderStatus::Cancelled),
+            race(OrderStatus::Shipped),
+        ];
         let mut won = 0;
         for moved in moves {
             won += usize::from(moved.await.unwrap());
@@ -213,7 +242,10 @@ async fn a_dispatch_that_crashed_can_be_repeated_but_not_cancelled() {
     let (faults, _) = crash_at(Step::DispatchDecided, 1);
     let crashed = world.shop(faults).move_order(order.id, OrderStatus::Shipped, "op").await;
     assert!(matches!(crashed, Err(MoveOrderError::Stopped(_))));
-    assert!(matches!(shop.move_order(order.id, OrderStatus::Cancelled, "op").await, Err(MoveOrderError::BadTransition { .. })));
+    assert!(matches!(
+        shop.move_order(order.id, OrderStatus::Cancelled, "op").await,
+        Err(MoveOrderError::BadTransition { .. })
+    ));
     assert!(shop.move_order(order.id, OrderStatus::Shipped, "op").await.is_ok());
 }
 
@@ -230,7 +262,10 @@ async fn a_crash_in_the_middle_of_a_merge_loses_nothing_and_merges_once() {
         shop.set_in_cart(&guest, products[1], 5, None).await.unwrap();
 
         let (faults, _) = crash_at(step, 1);
-        let crashed = world.shop(faults).log_in("anna@example.ru", "correct horse", Some(guest.clone()), Default::default()).await;
+        let crashed = world
+            .shop(faults)
+            .log_in("anna@example.ru", "correct horse", Some(guest.clone()), Default::default())
+            .await;
         assert!(crashed.is_err(), "{step:?}");
 
         // A change that was on its way when the guest's session was closed still counts.
@@ -248,7 +283,8 @@ async fn a_crash_in_the_middle_of_a_merge_loses_nothing_and_merges_once() {
             world.clock.advance_ms(60_000);
             shop.reconcile().await;
         }
-        let session = shop.log_in("anna@example.ru", "correct horse", Some(guest), Default::default()).await.unwrap();
+        let session =
+            shop.log_in("anna@example.ru", "correct horse", Some(guest), Default::default()).await.unwrap();
         let user = shop.authenticate(&session.token).await.unwrap().unwrap();
         let cart = shop.cart(&user).await.unwrap();
         let quantities: Vec<u64> = products.iter().map(|product| quantity(&cart, *product)).collect();

@@ -1,6 +1,8 @@
 //! Several instances of the shop over the same stores, each slow or crashing at random, and time that moves in jumps:
 //! whatever happens, the books balance in the end and everybody was told the truth. A failure names its seed.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
 mod support;
 
 use std::{
@@ -40,7 +42,8 @@ impl Chance {
 
 #[test]
 fn the_truth_survives_slow_and_crashing_instances() {
-    let seeds = std::env::var("MOBIMIR_SIMULATION_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(SEEDS_DEFAULT);
+    let seeds =
+        std::env::var("MOBIMIR_SIMULATION_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(SEEDS_DEFAULT);
     let only = std::env::var("MOBIMIR_SIMULATION_SEED").ok().and_then(|n| n.parse::<u64>().ok());
     for seed in only.map_or(0..seeds, |seed| seed..seed + 1) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
@@ -75,12 +78,15 @@ async fn simulate(seed: u64) {
             for _ in 0..2 {
                 let (chance, shop) = (chance.clone(), instances[chance.of(3) as usize].clone());
                 let request = world.order_of(&products[..1 + (key as usize % 3)], 1 + key % 2);
-                people.push(tokio::spawn(async move { buy(&chance, &shop, user, &key.to_string(), request).await }));
+                people.push(tokio::spawn(async move {
+                    buy(&chance, &shop, user, &key.to_string(), request).await
+                }));
             }
         }
     }
     for _ in 0..4 {
-        let (chance, shop, clock) = (chance.clone(), instances[chance.of(3) as usize].clone(), world.clock.clone());
+        let (chance, shop, clock) =
+            (chance.clone(), instances[chance.of(3) as usize].clone(), world.clock.clone());
         people.push(tokio::spawn(async move {
             for _ in 0..6 {
                 pause(&chance).await;
@@ -127,12 +133,20 @@ async fn pause(chance: &Chance) {
 }
 
 /// Places an order, maybe repeatedly; what the client was told in the end, if anything definite.
-async fn buy(chance: &Chance, shop: &Shop, user: UserId, key: &str, request: mobimir_shop::OrderRequest) -> Option<(OrderId, bool)> {
+async fn buy(
+    chance: &Chance,
+    shop: &Shop,
+    user: UserId,
+    key: &str,
+    request: mobimir_shop::OrderRequest,
+) -> Option<(OrderId, bool)> {
     for _ in 0..1 + chance.of(3) {
         pause(chance).await;
         match shop.place_order(user, key, request.clone()).await {
             Ok(placed) => return Some((placed.order.id, true)),
-            Err(PlaceOrderError::OutOfStock { .. } | PlaceOrderError::Expired) => return Some((OrderId::of(user, key), false)),
+            Err(PlaceOrderError::OutOfStock { .. } | PlaceOrderError::Expired) => {
+                return Some((OrderId::of(user, key), false));
+            }
             Err(PlaceOrderError::Stopped(_) | PlaceOrderError::InProgress) => {}
             Err(error) => panic!("{error}"),
         }
@@ -147,7 +161,8 @@ async fn meddle(chance: &Chance, shop: &Shop) {
         return;
     }
     let order = &day.items[chance.of(day.items.len() as u64) as usize];
-    let to = [OrderStatus::Paid, OrderStatus::Shipped, OrderStatus::Cancelled, OrderStatus::Cancelled][chance.of(4) as usize];
+    let to = [OrderStatus::Paid, OrderStatus::Shipped, OrderStatus::Cancelled, OrderStatus::Cancelled]
+        [chance.of(4) as usize];
     match shop.move_order(order.id, to, "op").await {
         Ok(_) | Err(MoveOrderError::BadTransition { .. } | MoveOrderError::Stopped(_)) => {}
         Err(error) => panic!("{error}"),

@@ -77,7 +77,8 @@ async fn set(
     PathId(id): PathId,
     Body(body): Body<SetBody>,
 ) -> Result<Response, Problem> {
-    let changed = state.shop.set_in_cart(&caller, ProductId(id), quantity(body.quantity)?, body.geo_zone).await;
+    let changed =
+        state.shop.set_in_cart(&caller, ProductId(id), quantity(body.quantity)?, body.geo_zone).await;
     match changed {
         Ok(cart) => Ok(json(StatusCode::OK, &CartView::own(cart))),
         Err(CartError::UnknownProduct(_)) => Err(Problem::not_found("the product")),
@@ -88,7 +89,11 @@ async fn set(
 /// Take a line out of the cart
 #[utoipa::path(delete, path = "/v1/cart/items/{product_id}", tag = "cart", params(("product_id" = Uuid, Path)), security(("token" = [])),
     responses((status = 200, body = CartView)))]
-async fn remove(State(state): State<AppState>, Holder(caller): Holder, PathId(id): PathId) -> Result<Response, Problem> {
+async fn remove(
+    State(state): State<AppState>,
+    Holder(caller): Holder,
+    PathId(id): PathId,
+) -> Result<Response, Problem> {
     Ok(json(StatusCode::OK, &CartView::own(state.shop.remove_from_cart(&caller, ProductId(id)).await?)))
 }
 
@@ -113,11 +118,18 @@ struct AbandonedQuery {
 /// Carts that nobody has touched for a while, longest first
 #[utoipa::path(get, path = "/v1/carts", tag = "reports", params(AbandonedQuery), security(("token" = [])),
     responses((status = 200, body = List<CartView>), (status = 400, body = Problem, content_type = "application/problem+json")))]
-async fn abandoned(State(state): State<AppState>, _: Operator, Query(query): Query<AbandonedQuery>) -> Result<Response, Problem> {
+async fn abandoned(
+    State(state): State<AppState>,
+    _: Operator,
+    Query(query): Query<AbandonedQuery>,
+) -> Result<Response, Problem> {
     if query.status.as_deref() != Some("abandoned") {
         return Err(Problem::bad_request("status: expected abandoned"));
     }
-    let after = query.after.map(|text| cursor::decode(CURSOR_KIND, &text).map_err(|_| Problem::bad_cursor())).transpose()?;
+    let after = query
+        .after
+        .map(|text| cursor::decode(CURSOR_KIND, &text).map_err(|_| Problem::bad_cursor()))
+        .transpose()?;
     let page = state.shop.abandoned_carts(after, page_limit(query.limit.as_deref())?).await?;
     Ok(json(StatusCode::OK, &List::of(CURSOR_KIND, page, CartView::of_somebody)))
 }

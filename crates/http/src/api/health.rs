@@ -18,7 +18,11 @@ use crate::{
 };
 
 pub(crate) fn router() -> OpenApiRouter<AppState> {
-    OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(readyz)).routes(routes!(metrics)).routes(routes!(fixed))
+    OpenApiRouter::new()
+        .routes(routes!(healthz))
+        .routes(routes!(readyz))
+        .routes(routes!(metrics))
+        .routes(routes!(fixed))
 }
 
 /// The process lives
@@ -40,7 +44,8 @@ async fn readyz(State(state): State<AppState>) -> Result<Response, Problem> {
 #[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String)))]
 async fn metrics(State(state): State<AppState>) -> Response {
     let text = state.inner.metrics.render(&state);
-    ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
+    ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
+        .into_response()
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -68,7 +73,9 @@ async fn fixed(Query(query): Query<FixedQuery>) -> Result<Response, Problem> {
         None => Some(FIXED_BYTES_DEFAULT),
         Some(text) => text.parse().ok().filter(|bytes| (2..=FIXED_BYTES_MAX).contains(bytes)),
     };
-    let bytes = bytes.ok_or_else(|| Problem::bad_request(format!("bytes: expected a number from 2 to {FIXED_BYTES_MAX}")))?;
+    let bytes = bytes.ok_or_else(|| {
+        Problem::bad_request(format!("bytes: expected a number from 2 to {FIXED_BYTES_MAX}"))
+    })?;
     // No copy, so that nothing but HTTP is measured.
     let body = Bytes::from_static(&FIXED[FIXED_BYTES_MAX - bytes..]);
     Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())

@@ -78,7 +78,10 @@ async fn migrations(_: Operator) -> Result<Response, Problem> {
 #[utoipa::path(post, path = "/v1/ops/migrations/{entity}/{action}", tag = "operations", security(("token" = [])),
     params(("entity" = String, Path, description = "`carts`, `orders` or `sessions`"), ("action" = String, Path, description = "`advance`, `rollback`, `pause` or `resume`")),
     responses((status = 409, description = "`no_migration`", body = Problem, content_type = "application/problem+json"), (status = 404, body = Problem, content_type = "application/problem+json")))]
-async fn act_on_migration(_: Operator, Path((entity, action)): Path<(String, String)>) -> Result<Response, Problem> {
+async fn act_on_migration(
+    _: Operator,
+    Path((entity, action)): Path<(String, String)>,
+) -> Result<Response, Problem> {
     if !ENTITIES.contains(&entity.as_str()) || !ACTIONS.contains(&action.as_str()) {
         return Err(Problem::not_found("the migration or the action"));
     }

@@ -63,9 +63,14 @@ impl OrderBody {
         let hash = Sha256::digest(&understood).into();
         let items = match self.items {
             None => None,
-            Some(items) if items.is_empty() => return Err(Problem::invalid("items: expected at least one line")),
+            Some(items) if items.is_empty() => {
+                return Err(Problem::invalid("items: expected at least one line"));
+            }
             Some(items) if items.len() > LINES_MAX => {
-                return Err(Problem::invalid(format!("items: expected at most {LINES_MAX} lines, got {}", items.len())));
+                return Err(Problem::invalid(format!(
+                    "items: expected at most {LINES_MAX} lines, got {}",
+                    items.len()
+                )));
             }
             Some(items) => {
                 let line = |item: OrderItemBody| Ok((ProductId(item.product_id), quantity(item.quantity)?));
@@ -134,12 +139,22 @@ struct OwnQuery {
 /// The user's orders, newest first
 #[utoipa::path(get, path = "/v1/orders", tag = "orders", params(OwnQuery), security(("token" = [])),
     responses((status = 200, body = List<OrderView>), (status = 400, body = Problem, content_type = "application/problem+json")))]
-async fn own(State(state): State<AppState>, user: User, Query(query): Query<OwnQuery>) -> Result<Response, Problem> {
+async fn own(
+    State(state): State<AppState>,
+    user: User,
+    Query(query): Query<OwnQuery>,
+) -> Result<Response, Problem> {
     let time = |name: &str, text: Option<String>| {
-        text.map(|text| Timestamp::parse(&text).map_err(|error| Problem::bad_request(format!("{name}: {error}")))).transpose()
+        text.map(|text| {
+            Timestamp::parse(&text).map_err(|error| Problem::bad_request(format!("{name}: {error}")))
+        })
+        .transpose()
     };
     let period = Period { from: time("from", query.from)?, to: time("to", query.to)? };
-    let after = query.after.map(|text| cursor::decode(OWN_CURSOR_KIND, &text).map_err(|_| Problem::bad_cursor())).transpose()?;
+    let after = query
+        .after
+        .map(|text| cursor::decode(OWN_CURSOR_KIND, &text).map_err(|_| Problem::bad_cursor()))
+        .transpose()?;
     let page = state.shop.orders_of(user.id, period, after, page_limit(query.limit.as_deref())?).await?;
     Ok(json(StatusCode::OK, &List::of(OWN_CURSOR_KIND, page, OrderView::from)))
 }
@@ -154,7 +169,11 @@ async fn get(State(state): State<AppState>, reader: Reader, PathId(id): PathId) 
 /// How an order's status moved
 #[utoipa::path(get, path = "/v1/orders/{order_id}/history", tag = "orders", params(("order_id" = Uuid, Path)), security(("token" = [])),
     responses((status = 200, body = Vec<StatusChangeView>), (status = 404, body = Problem, content_type = "application/problem+json")))]
-async fn history(State(state): State<AppState>, reader: Reader, PathId(id): PathId) -> Result<Response, Problem> {
+async fn history(
+    State(state): State<AppState>,
+    reader: Reader,
+    PathId(id): PathId,
+) -> Result<Response, Problem> {
     let order = readable(&state, &reader, OrderId(id)).await?;
     let history = state.shop.order_history(order.id).await?;
     let views: Vec<StatusChangeView> = history.into_iter().map(StatusChangeView::from).collect();
@@ -162,7 +181,11 @@ async fn history(State(state): State<AppState>, reader: Reader, PathId(id): Path
 }
 
 /// An order of somebody else does not exist, as far as one can see.
-async fn readable(state: &AppState, reader: &Reader, id: OrderId) -> Result<mobimir_core::order::Order, Problem> {
+async fn readable(
+    state: &AppState,
+    reader: &Reader,
+    id: OrderId,
+) -> Result<mobimir_core::order::Order, Problem> {
     let order = state.shop.order(id).await?.filter(|order| reader.may_read(order.user_id));
     order.ok_or_else(|| Problem::not_found("the order"))
 }
@@ -189,8 +212,9 @@ async fn change_status(
 }
 
 fn status(text: &str) -> Result<OrderStatus, String> {
-    OrderStatus::parse(text)
-        .ok_or_else(|| "status: expected pending, confirmed, paid, shipped, delivered or cancelled".to_owned())
+    OrderStatus::parse(text).ok_or_else(|| {
+        "status: expected pending, confirmed, paid, shipped, delivered or cancelled".to_owned()
+    })
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -210,17 +234,26 @@ struct DayQuery {
 /// The orders of a day, newest first
 #[utoipa::path(get, path = "/v1/reports/orders", tag = "reports", params(DayQuery), security(("token" = [])),
     responses((status = 200, body = List<OrderView>), (status = 400, body = Problem, content_type = "application/problem+json")))]
-async fn of_day(State(state): State<AppState>, _: Operator, Query(query): Query<DayQuery>) -> Result<Response, Problem> {
+async fn of_day(
+    State(state): State<AppState>,
+    _: Operator,
+    Query(query): Query<DayQuery>,
+) -> Result<Response, Problem> {
     let day = query.day.ok_or_else(|| Problem::bad_request("day: expected a day like 2025-11-28"))?;
     let day = Day::parse(&day).map_err(|error| Problem::bad_request(format!("day: {error}")))?;
     let filter = DayFilter {
         status: query.status.map(|text| status(&text).map_err(Problem::bad_request)).transpose()?,
         zone: query
             .geo_zone
-            .map(|text| Zone::parse(&text).map_err(|error| Problem::bad_request(format!("geo_zone: {error}"))))
+            .map(|text| {
+                Zone::parse(&text).map_err(|error| Problem::bad_request(format!("geo_zone: {error}")))
+            })
             .transpose()?,
     };
-    let after = query.after.map(|text| cursor::decode(DAY_CURSOR_KIND, &text).map_err(|_| Problem::bad_cursor())).transpose()?;
+    let after = query
+        .after
+        .map(|text| cursor::decode(DAY_CURSOR_KIND, &text).map_err(|_| Problem::bad_cursor()))
+        .transpose()?;
     let page = state.shop.orders_of_day(day, filter, after, page_limit(query.limit.as_deref())?).await?;
     Ok(json(StatusCode::OK, &List::of(DAY_CURSOR_KIND, page, OrderView::from)))
 }

@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use axum::{
-    extract::State,
-    response::Response,
-};
+use axum::{extract::State, response::Response};
 use http::{HeaderMap, StatusCode};
 use mobimir_core::{
     id::ProductId,
@@ -67,18 +64,26 @@ impl ListQuery {
             Some(_) => return Err(Problem::bad_request("sort: expected price, -price or name")),
         };
         let price = |name: &str, text: Option<String>| {
-            text.map(|text| Money::parse_price(&text).map_err(|error| Problem::bad_request(format!("{name}: {error}")))).transpose()
+            text.map(|text| {
+                Money::parse_price(&text).map_err(|error| Problem::bad_request(format!("{name}: {error}")))
+            })
+            .transpose()
         };
         let q = self.q.filter(|q| !q.trim().is_empty());
         if q.as_ref().is_some_and(|q| q.chars().count() > QUERY_CHARS_MAX) {
             return Err(Problem::bad_request(format!("q: expected at most {QUERY_CHARS_MAX} characters")));
         }
         let terms = q.as_deref().map(search::terms).unwrap_or_default();
-        let after = self.after.map(|text| cursor::decode(CURSOR_KIND, &text).map_err(|_| Problem::bad_cursor())).transpose()?;
+        let after = self
+            .after
+            .map(|text| cursor::decode(CURSOR_KIND, &text).map_err(|_| Problem::bad_cursor()))
+            .transpose()?;
         if after.as_ref().is_some_and(|position| !sort.fits(position)) {
             return Err(Problem::bad_cursor());
         }
-        let zone = self.zone.map(|zone| Zone::parse(&zone).map_err(|error| Problem::bad_request(format!("zone: {error}"))));
+        let zone = self
+            .zone
+            .map(|zone| Zone::parse(&zone).map_err(|error| Problem::bad_request(format!("zone: {error}"))));
         // A question without a word in it is not about any product.
         let about_nothing = q.is_some() && terms.is_empty();
         let query = ProductQuery {
@@ -110,7 +115,8 @@ async fn list(State(state): State<AppState>, Query(query): Query<ListQuery>) -> 
 #[utoipa::path(get, path = "/v1/products/{product_id}", tag = "products", params(("product_id" = uuid::Uuid, Path)),
     responses((status = 200, body = ProductSchema), (status = 404, body = Problem, content_type = "application/problem+json")))]
 async fn get(State(state): State<AppState>, PathId(id): PathId) -> Result<Response, Problem> {
-    let product = state.shop.product(ProductId(id)).await?.ok_or_else(|| Problem::not_found("the product"))?;
+    let product =
+        state.shop.product(ProductId(id)).await?.ok_or_else(|| Problem::not_found("the product"))?;
     Ok(json(StatusCode::OK, &ProductView(product)))
 }
 
@@ -141,7 +147,8 @@ async fn stock(
             return Err(Problem::forbidden("the details of stock are for operators"));
         }
     }
-    let product = state.shop.product(ProductId(id)).await?.ok_or_else(|| Problem::not_found("the product"))?;
+    let product =
+        state.shop.product(ProductId(id)).await?.ok_or_else(|| Problem::not_found("the product"))?;
     if detail {
         let zones: BTreeMap<&str, StockView> =
             product.stock.iter().map(|(zone, stock)| (zone.as_str(), StockView::from(*stock))).collect();
@@ -174,7 +181,11 @@ struct NewProductBody {
 /// Add a product
 #[utoipa::path(post, path = "/v1/products", tag = "products", request_body = NewProductBody, security(("token" = [])),
     responses((status = 201, body = ProductSchema), (status = 422, body = Problem, content_type = "application/problem+json")))]
-async fn create(State(state): State<AppState>, _: Operator, Body(body): Body<NewProductBody>) -> Result<Response, Problem> {
+async fn create(
+    State(state): State<AppState>,
+    _: Operator,
+    Body(body): Body<NewProductBody>,
+) -> Result<Response, Problem> {
     let new = NewProduct {
         name: body.name,
         category: body.category,
@@ -206,7 +217,12 @@ async fn edit(
     PathId(id): PathId,
     Body(body): Body<EditProductBody>,
 ) -> Result<Response, Problem> {
-    let edit = ProductEdit { name: body.name, category: body.category, price: body.price, attributes: body.attributes };
+    let edit = ProductEdit {
+        name: body.name,
+        category: body.category,
+        price: body.price,
+        attributes: body.attributes,
+    };
     let product = state.shop.edit_product(ProductId(id), edit).await?;
     Ok(json(StatusCode::OK, &ProductView(product)))
 }
@@ -234,7 +250,9 @@ async fn change_stock(
         (Some(quantity), None) if quantity <= STOCK_MAX => StockChange::SetAvailable(quantity),
         (Some(_), None) => return Err(Problem::invalid(format!("quantity: expected 0 to {STOCK_MAX}"))),
         (None, Some(delta)) if delta.unsigned_abs() <= STOCK_MAX => StockChange::Delta(delta),
-        (None, Some(_)) => return Err(Problem::invalid(format!("delta: expected -{STOCK_MAX} to {STOCK_MAX}"))),
+        (None, Some(_)) => {
+            return Err(Problem::invalid(format!("delta: expected -{STOCK_MAX} to {STOCK_MAX}")));
+        }
         _ => return Err(Problem::invalid("expected either quantity or delta")),
     };
     let stock = state.shop.change_stock(ProductId(id), zone, change).await?;
@@ -244,5 +262,6 @@ async fn change_stock(
 /// A quantity of a cart's or an order's line.
 pub(crate) fn quantity(quantity: u64) -> Result<u64, Problem> {
     let fits = (1..=QUANTITY_MAX).contains(&quantity);
-    fits.then_some(quantity).ok_or_else(|| Problem::invalid(format!("quantity: expected 1 to {QUANTITY_MAX}, got {quantity}")))
+    fits.then_some(quantity)
+        .ok_or_else(|| Problem::invalid(format!("quantity: expected 1 to {QUANTITY_MAX}, got {quantity}")))
 }

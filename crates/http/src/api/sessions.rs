@@ -63,7 +63,9 @@ async fn log_in(
         Some(token) => state.shop.authenticate(token).await?,
         None => None,
     };
-    let session = detached(async move { state.shop.log_in(&body.email, &body.password, guest, client).await }).await??;
+    let session =
+        detached(async move { state.shop.log_in(&body.email, &body.password, guest, client).await })
+            .await??;
     Ok(json(StatusCode::OK, &UserSessionView::from(session)))
 }
 
@@ -92,8 +94,15 @@ struct OwnQuery {
 /// The user's live sessions, newest first
 #[utoipa::path(get, path = "/v1/sessions", tag = "sessions", params(OwnQuery), security(("token" = [])),
     responses((status = 200, body = List<SessionView>)))]
-async fn own(State(state): State<AppState>, user: User, Query(query): Query<OwnQuery>) -> Result<Response, Problem> {
-    let after = query.after.map(|text| cursor::decode(CURSOR_KIND, &text).map_err(|_| Problem::bad_cursor())).transpose()?;
+async fn own(
+    State(state): State<AppState>,
+    user: User,
+    Query(query): Query<OwnQuery>,
+) -> Result<Response, Problem> {
+    let after = query
+        .after
+        .map(|text| cursor::decode(CURSOR_KIND, &text).map_err(|_| Problem::bad_cursor()))
+        .transpose()?;
     let page = state.shop.sessions_of(user.id, after, page_limit(query.limit.as_deref())?).await?;
     let current = user.caller.session.id.0;
     Ok(json(StatusCode::OK, &List::of(CURSOR_KIND, page, |session| SessionView::of(session, current))))

@@ -35,7 +35,10 @@ struct Registered {
 /// Sign up
 #[utoipa::path(post, path = "/v1/users", tag = "users", request_body = RegisterBody,
     responses((status = 201, body = Registered), (status = 409, description = "`email_taken`", body = Problem, content_type = "application/problem+json"), (status = 422, body = Problem, content_type = "application/problem+json")))]
-async fn register(State(state): State<AppState>, Body(body): Body<RegisterBody>) -> Result<Response, Problem> {
+async fn register(
+    State(state): State<AppState>,
+    Body(body): Body<RegisterBody>,
+) -> Result<Response, Problem> {
     let user = detached(async move { state.shop.register(&body.email, &body.password).await }).await??;
     Ok(json(StatusCode::CREATED, &Registered { user_id: user.0 }))
 }
@@ -65,14 +68,20 @@ struct ProfileBody {
 }
 
 /// Tells a `null` from nothing.
-fn named<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
+fn named<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<T>>, D::Error> {
     Option::<T>::deserialize(deserializer).map(Some)
 }
 
 /// Change the profile
 #[utoipa::path(patch, path = "/v1/users/me", tag = "users", request_body = ProfileBody, security(("token" = [])),
     responses((status = 200, body = ProfileView), (status = 422, body = Problem, content_type = "application/problem+json")))]
-async fn edit_profile(State(state): State<AppState>, user: User, Body(body): Body<ProfileBody>) -> Result<Response, Problem> {
+async fn edit_profile(
+    State(state): State<AppState>,
+    user: User,
+    Body(body): Body<ProfileBody>,
+) -> Result<Response, Problem> {
     if let Some(Some(zone)) = body.geo_zone
         && !state.shop.settings().knows_zone(zone)
     {

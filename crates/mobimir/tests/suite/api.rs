@@ -37,26 +37,39 @@ async fn products_are_made_changed_and_found() {
 
     let mut anyone = Client::new(host);
     assert_eq!(anyone.get(&format!("/v1/products/{id}")).await.expect(200), made);
-    assert_eq!(anyone.get(&format!("/v1/products/{id}/stock")).await.expect(200), json!({ "MSK": 3, "SPB": 0 }));
+    assert_eq!(
+        anyone.get(&format!("/v1/products/{id}/stock")).await.expect(200),
+        json!({ "MSK": 3, "SPB": 0 })
+    );
     anyone.get(&format!("/v1/products/{id}/stock?detail=true")).await.problem(401, "unauthorized");
     guest(host).await.get(&format!("/v1/products/{id}/stock?detail=true")).await.problem(403, "forbidden");
     assert_eq!(stock(host, &id).await, (3, 0, 0));
 
-    let changed = operator.patch(&format!("/v1/products/{id}"), json!({ "price": "24990.50" })).await.expect(200);
+    let changed =
+        operator.patch(&format!("/v1/products/{id}"), json!({ "price": "24990.50" })).await.expect(200);
     assert_eq!((&changed["price"], &changed["name"]), (&json!("24990.50"), &made["name"]));
 
     let path = format!("/v1/products/{id}/stock/EKB");
-    assert_eq!(operator.put(&path, json!({ "quantity": 7 })).await.expect(200), json!({ "available": 7, "reserved": 0, "sold": 0 }));
+    assert_eq!(
+        operator.put(&path, json!({ "quantity": 7 })).await.expect(200),
+        json!({ "available": 7, "reserved": 0, "sold": 0 })
+    );
     assert_eq!(operator.put(&path, json!({ "delta": -7 })).await.expect(200)["available"], 0);
     operator.put(&path, json!({ "delta": -1 })).await.problem(409, "insufficient_stock");
     operator.put(&path, json!({ "quantity": 1_000_000_000u64 })).await.expect(200);
     operator.put(&path, json!({ "quantity": 1_000_000_001u64 })).await.expect(422);
     operator.put(&path, json!({ "delta": 1 })).await.expect(422);
     operator.put(&path, json!({ "delta": 1, "quantity": 1 })).await.expect(422);
-    operator.put(&format!("/v1/products/{id}/stock/NOWHERE"), json!({ "quantity": 1 })).await.problem(422, "unknown_zone");
+    operator
+        .put(&format!("/v1/products/{id}/stock/NOWHERE"), json!({ "quantity": 1 }))
+        .await
+        .problem(422, "unknown_zone");
     operator.put(&format!("/v1/products/{id}/stock/msk"), json!({ "quantity": 1 })).await.expect(400);
     let nobody = "01890000-0000-7000-8000-000000000000";
-    operator.put(&format!("/v1/products/{nobody}/stock/MSK"), json!({ "quantity": 1 })).await.problem(404, "not_found");
+    operator
+        .put(&format!("/v1/products/{nobody}/stock/MSK"), json!({ "quantity": 1 }))
+        .await
+        .problem(404, "not_found");
     operator.patch(&format!("/v1/products/{nobody}"), json!({})).await.problem(404, "not_found");
     anyone.get(&format!("/v1/products/{nobody}")).await.problem(404, "not_found");
     anyone.get(&format!("/v1/products/{nobody}/stock")).await.problem(404, "not_found");
@@ -75,7 +88,14 @@ async fn the_catalogue_is_filtered_sorted_searched_and_paged() {
     let (_dir, shop) = shop();
     let host = &shop.host;
     let mut operator = operator(host);
-    let names = ["Смартфон Alpha", "Смартфон Beta", "Чехол для смартфона", "Phone stand", "ёлочная гирлянда", "Кабель"];
+    let names = [
+        "Смартфон Alpha",
+        "Смартфон Beta",
+        "Чехол для смартфона",
+        "Phone stand",
+        "ёлочная гирлянда",
+        "Кабель",
+    ];
     for (n, name) in names.iter().enumerate() {
         let category = if n < 2 { "Смартфоны" } else { "Аксессуары" };
         let zone = if n % 2 == 0 { "MSK" } else { "NSK" };
@@ -95,7 +115,10 @@ async fn the_catalogue_is_filtered_sorted_searched_and_paged() {
     assert_eq!(listed("sort=-price&limit=2").await, [names[5], names[4]]);
     assert_eq!(listed("sort=name").await, [names[3], names[4], names[5], names[0], names[1], names[2]]);
     // смартфонами; phones
-    assert_eq!(listed("q=%D1%81%D0%BC%D0%B0%D1%80%D1%82%D1%84%D0%BE%D0%BD%D0%B0%D0%BC%D0%B8").await, names[..3]);
+    assert_eq!(
+        listed("q=%D1%81%D0%BC%D0%B0%D1%80%D1%82%D1%84%D0%BE%D0%BD%D0%B0%D0%BC%D0%B8").await,
+        names[..3]
+    );
     assert_eq!(listed("q=PHONES").await, [names[3]]);
     // елочный
     assert_eq!(listed("q=%D0%B5%D0%BB%D0%BE%D1%87%D0%BD%D1%8B%D0%B9").await, [names[4]]);
@@ -121,7 +144,16 @@ async fn the_catalogue_is_filtered_sorted_searched_and_paged() {
     let by_name = anyone.get("/v1/products?sort=name&limit=1").await.expect(200);
     let cursor = by_name["next"].as_str().unwrap().to_owned();
     anyone.get(&format!("/v1/products?sort=price&after={cursor}")).await.problem(400, "bad_cursor");
-    for bad in ["after=x", "limit=0", "limit=101", "limit=many", "sort=age", "price_min=-1", "price_max=1.234", "zone=msk"] {
+    for bad in [
+        "after=x",
+        "limit=0",
+        "limit=101",
+        "limit=many",
+        "sort=age",
+        "price_min=-1",
+        "price_max=1.234",
+        "zone=msk",
+    ] {
         anyone.get(&format!("/v1/products?{bad}")).await.expect(400);
     }
     assert_eq!(anyone.get("/v1/categories").await.expect(200), json!(["Аксессуары", "Смартфоны"]));
@@ -135,14 +167,29 @@ async fn people_sign_up_log_in_and_out() {
     let email = format!("Anna-{}@Example.ru", unique());
     let user = anyone.post("/v1/users", json!({ "email": email, "password": PASSWORD })).await.expect(201);
     let lower = email.to_lowercase();
-    anyone.post("/v1/users", json!({ "email": lower, "password": "another password" })).await.problem(409, "email_taken");
-    for bad in [json!({ "email": "x", "password": PASSWORD }), json!({ "email": "a@b.ru", "password": "1234567" }), json!({ "email": "a@b.ru", "password": "x".repeat(129) }), json!({ "email": "a@b.ru" })] {
+    anyone
+        .post("/v1/users", json!({ "email": lower, "password": "another password" }))
+        .await
+        .problem(409, "email_taken");
+    for bad in [
+        json!({ "email": "x", "password": PASSWORD }),
+        json!({ "email": "a@b.ru", "password": "1234567" }),
+        json!({ "email": "a@b.ru", "password": "x".repeat(129) }),
+        json!({ "email": "a@b.ru" }),
+    ] {
         anyone.post("/v1/users", bad).await.expect(422);
     }
-    anyone.post("/v1/sessions/login", json!({ "email": email, "password": "wrong password" })).await.problem(401, "bad_credentials");
-    anyone.post("/v1/sessions/login", json!({ "email": "nobody@example.ru", "password": PASSWORD })).await.problem(401, "bad_credentials");
+    anyone
+        .post("/v1/sessions/login", json!({ "email": email, "password": "wrong password" }))
+        .await
+        .problem(401, "bad_credentials");
+    anyone
+        .post("/v1/sessions/login", json!({ "email": "nobody@example.ru", "password": PASSWORD }))
+        .await
+        .problem(401, "bad_credentials");
 
-    let login = anyone.post("/v1/sessions/login", json!({ "email": email, "password": PASSWORD })).await.expect(200);
+    let login =
+        anyone.post("/v1/sessions/login", json!({ "email": email, "password": PASSWORD })).await.expect(200);
     assert_eq!(login["user_id"], user["user_id"]);
     let mut anna = Client::with_token(host, login["token"].as_str().unwrap());
     let profile = anna.get("/v1/users/me").await.expect(200);
@@ -154,21 +201,34 @@ async fn people_sign_up_log_in_and_out() {
     anna.patch("/v1/users/me", json!({ "geo_zone": "MARS" })).await.problem(422, "unknown_zone");
     anna.patch("/v1/users/me", json!({ "name": "x".repeat(201) })).await.expect(422);
 
-    let second = anyone.post("/v1/sessions/login", json!({ "email": email, "password": PASSWORD })).await.expect(200);
+    let second =
+        anyone.post("/v1/sessions/login", json!({ "email": email, "password": PASSWORD })).await.expect(200);
     let sessions = anna.get("/v1/sessions").await.expect(200);
     assert_eq!(sessions["items"].as_array().unwrap().len(), 2);
     assert_eq!(sessions["items"][0]["session_id"], second["session_id"]);
     let one = anna.get("/v1/sessions?limit=1").await.expect(200);
     let next = one["next"].as_str().unwrap();
-    assert_eq!(anna.get(&format!("/v1/sessions?after={next}")).await.expect(200)["items"][0]["session_id"], login["session_id"]);
+    assert_eq!(
+        anna.get(&format!("/v1/sessions?after={next}")).await.expect(200)["items"][0]["session_id"],
+        login["session_id"]
+    );
 
     // A refresh ends the old access token, and works once.
-    let pair = anyone.post("/v1/sessions/refresh", json!({ "refresh_token": login["refresh_token"] })).await.expect(200);
+    let pair = anyone
+        .post("/v1/sessions/refresh", json!({ "refresh_token": login["refresh_token"] }))
+        .await
+        .expect(200);
     anna.get("/v1/users/me").await.problem(401, "unauthorized");
     let mut anna = Client::with_token(host, pair["token"].as_str().unwrap());
     anna.get("/v1/users/me").await.expect(200);
-    anyone.post("/v1/sessions/refresh", json!({ "refresh_token": "x" })).await.problem(401, "bad_refresh_token");
-    anyone.post("/v1/sessions/refresh", json!({ "refresh_token": login["refresh_token"] })).await.problem(401, "refresh_token_used");
+    anyone
+        .post("/v1/sessions/refresh", json!({ "refresh_token": "x" }))
+        .await
+        .problem(401, "bad_refresh_token");
+    anyone
+        .post("/v1/sessions/refresh", json!({ "refresh_token": login["refresh_token"] }))
+        .await
+        .problem(401, "refresh_token_used");
     anna.get("/v1/users/me").await.problem(401, "unauthorized");
     anyone.post("/v1/sessions/refresh", json!({ "refresh_token": pair["refresh_token"] })).await.expect(401);
 
@@ -213,20 +273,65 @@ async fn carts_are_filled_changed_and_merged() {
     let (phone, case) = (product(host, 10).await, product(host, 5).await);
     let mut visitor = guest(host).await;
     let empty = visitor.get("/v1/cart").await.expect(200);
-    assert_eq!((&empty["items"], empty["amount"].as_str(), empty["status"].as_str()), (&json!([]), Some("0.00"), Some("active")));
+    assert_eq!(
+        (&empty["items"], empty["amount"].as_str(), empty["status"].as_str()),
+        (&json!([]), Some("0.00"), Some("active"))
+    );
 
-    let cart = visitor.post("/v1/cart/items", json!({ "product_id": phone, "quantity": 2, "geo_zone": "MSK" })).await.expect(200);
-    assert_eq!((quantities(&cart), cart["amount"].as_str(), cart["geo_zone"].as_str()), (vec![2], Some("200.00"), Some("MSK")));
+    let cart = visitor
+        .post("/v1/cart/items", json!({ "product_id": phone, "quantity": 2, "geo_zone": "MSK" }))
+        .await
+        .expect(200);
+    assert_eq!(
+        (quantities(&cart), cart["amount"].as_str(), cart["geo_zone"].as_str()),
+        (vec![2], Some("200.00"), Some("MSK"))
+    );
     assert_eq!(cart["items"][0]["price"], "100.00");
-    assert_eq!(quantities(&visitor.post("/v1/cart/items", json!({ "product_id": phone, "quantity": 3 })).await.expect(200)), [5]);
-    visitor.post("/v1/cart/items", json!({ "product_id": phone, "quantity": 11 })).await.problem(409, "out_of_stock");
-    visitor.post("/v1/cart/items", json!({ "product_id": phone, "quantity": 1, "geo_zone": "NSK" })).await.problem(409, "out_of_stock");
-    visitor.post("/v1/cart/items", json!({ "product_id": phone, "quantity": 1, "geo_zone": "MARS" })).await.problem(422, "unknown_zone");
-    visitor.post("/v1/cart/items", json!({ "product_id": "01890000-0000-7000-8000-000000000000", "quantity": 1 })).await.problem(422, "unknown_product");
-    assert_eq!(quantities(&visitor.put(&format!("/v1/cart/items/{phone}"), json!({ "quantity": 4 })).await.expect(200)), [4]);
-    visitor.put(&format!("/v1/cart/items/{phone}"), json!({ "quantity": 11 })).await.problem(409, "out_of_stock");
-    visitor.put("/v1/cart/items/01890000-0000-7000-8000-000000000000", json!({ "quantity": 1 })).await.problem(404, "not_found");
-    assert_eq!(quantities(&visitor.post("/v1/cart/items", json!({ "product_id": case, "quantity": 1 })).await.expect(200)), [4, 1]);
+    assert_eq!(
+        quantities(
+            &visitor.post("/v1/cart/items", json!({ "product_id": phone, "quantity": 3 })).await.expect(200)
+        ),
+        [5]
+    );
+    visitor
+        .post("/v1/cart/items", json!({ "product_id": phone, "quantity": 11 }))
+        .await
+        .problem(409, "out_of_stock");
+    visitor
+        .post("/v1/cart/items", json!({ "product_id": phone, "quantity": 1, "geo_zone": "NSK" }))
+        .await
+        .problem(409, "out_of_stock");
+    visitor
+        .post("/v1/cart/items", json!({ "product_id": phone, "quantity": 1, "geo_zone": "MARS" }))
+        .await
+        .problem(422, "unknown_zone");
+    visitor
+        .post(
+            "/v1/cart/items",
+            json!({ "product_id": "01890000-0000-7000-8000-000000000000", "quantity": 1 }),
+        )
+        .await
+        .problem(422, "unknown_product");
+    assert_eq!(
+        quantities(
+            &visitor.put(&format!("/v1/cart/items/{phone}"), json!({ "quantity": 4 })).await.expect(200)
+        ),
+        [4]
+    );
+    visitor
+        .put(&format!("/v1/cart/items/{phone}"), json!({ "quantity": 11 }))
+        .await
+        .problem(409, "out_of_stock");
+    visitor
+        .put("/v1/cart/items/01890000-0000-7000-8000-000000000000", json!({ "quantity": 1 }))
+        .await
+        .problem(404, "not_found");
+    assert_eq!(
+        quantities(
+            &visitor.post("/v1/cart/items", json!({ "product_id": case, "quantity": 1 })).await.expect(200)
+        ),
+        [4, 1]
+    );
     assert_eq!(quantities(&visitor.delete(&format!("/v1/cart/items/{phone}")).await.expect(200)), [1]);
     assert_eq!(quantities(&visitor.delete(&format!("/v1/cart/items/{phone}")).await.expect(200)), [1]);
     assert_eq!(quantities(&visitor.delete("/v1/cart").await.expect(200)), [0; 0]);
@@ -268,7 +373,10 @@ async fn orders_are_placed_replayed_and_followed() {
     assert_eq!(order["user_id"], customer.user_id.as_str());
     assert_eq!(order["items"].as_array().unwrap().len(), 1);
     assert_eq!(order["items"][0]["quantity"], 3);
-    assert_eq!((order["shipping_address"].as_str(), order["payment_method"].as_str()), (Some("Тверская, 1"), Some("card")));
+    assert_eq!(
+        (order["shipping_address"].as_str(), order["payment_method"].as_str()),
+        (Some("Тверская, 1"), Some("card"))
+    );
     assert_eq!(stock(host, &phone).await, (7, 0, 3));
 
     let again = customer.client.order("one", body.clone()).await;
@@ -295,7 +403,11 @@ async fn orders_are_placed_replayed_and_followed() {
     stranger.get(&format!("{path}/history")).await.problem(404, "not_found");
     guest(host).await.get(&path).await.problem(403, "forbidden");
     Client::new(host).get(&path).await.problem(401, "unauthorized");
-    customer.client.post(&format!("{path}/status"), json!({ "status": "paid" })).await.problem(403, "forbidden");
+    customer
+        .client
+        .post(&format!("{path}/status"), json!({ "status": "paid" }))
+        .await
+        .problem(403, "forbidden");
 
     let mut operator = operator(host);
     let status = format!("{path}/status");
@@ -307,7 +419,8 @@ async fn orders_are_placed_replayed_and_followed() {
     }
     operator.post(&status, json!({ "status": "cancelled" })).await.problem(409, "bad_transition");
     let history = customer.client.get(&format!("{path}/history")).await.expect(200);
-    let moves: Vec<&str> = history.as_array().unwrap().iter().map(|change| change["status"].as_str().unwrap()).collect();
+    let moves: Vec<&str> =
+        history.as_array().unwrap().iter().map(|change| change["status"].as_str().unwrap()).collect();
     assert_eq!(moves, ["confirmed", "paid", "shipped", "delivered"]);
     assert_eq!((&history[0]["operator"], history[1]["operator"].as_str()), (&Value::Null, Some("operator")));
     // The replay gives the first answer, though the order has moved on.
@@ -322,13 +435,21 @@ async fn a_cart_is_ordered_and_an_order_is_cancelled() {
     let mut customer = Customer::new(host).await;
     customer.client.order("empty", json!({ "geo_zone": "MSK" })).await.problem(409, "empty_cart");
     for (product, quantity) in [(&phone, 2), (&case, 3)] {
-        customer.client.post("/v1/cart/items", json!({ "product_id": product, "quantity": quantity })).await.expect(200);
+        customer
+            .client
+            .post("/v1/cart/items", json!({ "product_id": product, "quantity": quantity }))
+            .await
+            .expect(200);
     }
     let order = customer.client.order("cart", json!({ "geo_zone": "MSK" })).await.expect(201);
     assert_eq!((order["total_amount"].as_str(), quantities(&order)), (Some("500.00"), vec![2, 3]));
     assert_eq!(quantities(&customer.client.get("/v1/cart").await.expect(200)), [0; 0]);
     customer.client.post("/v1/cart/items", json!({ "product_id": case, "quantity": 1 })).await.expect(200);
-    assert_eq!(customer.client.order("cart", json!({ "geo_zone": "MSK" })).await.expect(201), order, "a retry never works from the cart again");
+    assert_eq!(
+        customer.client.order("cart", json!({ "geo_zone": "MSK" })).await.expect(201),
+        order,
+        "a retry never works from the cart again"
+    );
     assert_eq!(quantities(&customer.client.get("/v1/cart").await.expect(200)), [1]);
 
     let status = format!("/v1/orders/{}/status", order["order_id"].as_str().unwrap());
@@ -340,7 +461,10 @@ async fn a_cart_is_ordered_and_an_order_is_cancelled() {
 
     let mut client = customer.client;
     client.order("x", json!({ "geo_zone": "MSK", "items": [] })).await.expect(422);
-    client.order("x", json!({ "geo_zone": "MARS", "items": [{ "product_id": phone, "quantity": 1 }] })).await.problem(422, "unknown_zone");
+    client
+        .order("x", json!({ "geo_zone": "MARS", "items": [{ "product_id": phone, "quantity": 1 }] }))
+        .await
+        .problem(422, "unknown_zone");
     client.order("x", items("01890000-0000-7000-8000-000000000000", 1)).await.problem(422, "unknown_product");
     client.order("x", items(&phone, 0)).await.expect(422);
     client.order("x", items(&phone, 1_000_001)).await.expect(422);
@@ -360,12 +484,22 @@ async fn orders_are_listed_by_owner_and_by_day() {
     let mut customer = Customer::new(host).await;
     let mut placed = Vec::new();
     for n in 0..7 {
-        placed.insert(0, customer.client.order(&format!("k{n}"), items(&phone, 1)).await.expect(201)["order_id"].clone());
+        placed.insert(
+            0,
+            customer.client.order(&format!("k{n}"), items(&phone, 1)).await.expect(201)["order_id"].clone(),
+        );
     }
-    let ids = |list: &Value| -> Vec<Value> { list["items"].as_array().unwrap().iter().map(|o| o["order_id"].clone()).collect() };
+    let ids = |list: &Value| -> Vec<Value> {
+        list["items"].as_array().unwrap().iter().map(|o| o["order_id"].clone()).collect()
+    };
     let whole = customer.client.get("/v1/orders").await.expect(200);
     let mut sorted = whole["items"].as_array().unwrap().clone();
-    sorted.sort_by_key(|o| (std::cmp::Reverse(o["created_at"].as_str().unwrap().to_owned()), o["order_id"].as_str().unwrap().to_owned()));
+    sorted.sort_by_key(|o| {
+        (
+            std::cmp::Reverse(o["created_at"].as_str().unwrap().to_owned()),
+            o["order_id"].as_str().unwrap().to_owned(),
+        )
+    });
     assert_eq!(json!(sorted), whole["items"], "newest first, equal times by order id");
     let mut paged = Vec::new();
     let mut after = String::new();
@@ -379,21 +513,52 @@ async fn orders_are_listed_by_owner_and_by_day() {
     }
     assert_eq!(paged, ids(&whole));
     let newest = whole["items"][0]["created_at"].as_str().unwrap();
-    assert!(ids(&customer.client.get(&format!("/v1/orders?from={newest}")).await.expect(200)).contains(&whole["items"][0]["order_id"]));
-    assert!(!ids(&customer.client.get(&format!("/v1/orders?to={newest}")).await.expect(200)).contains(&whole["items"][0]["order_id"]));
-    assert_eq!(ids(&customer.client.get("/v1/orders?from=2090-01-01T00:00:00Z").await.expect(200)), [Value::Null; 0]);
+    assert!(
+        ids(&customer.client.get(&format!("/v1/orders?from={newest}")).await.expect(200))
+            .contains(&whole["items"][0]["order_id"])
+    );
+    assert!(
+        !ids(&customer.client.get(&format!("/v1/orders?to={newest}")).await.expect(200))
+            .contains(&whole["items"][0]["order_id"])
+    );
+    assert_eq!(
+        ids(&customer.client.get("/v1/orders?from=2090-01-01T00:00:00Z").await.expect(200)),
+        [Value::Null; 0]
+    );
     for bad in ["from=yesterday", "to=1", "after=x", "limit=1000"] {
         customer.client.get(&format!("/v1/orders?{bad}")).await.expect(400);
     }
 
     let mut operator = operator(host);
-    operator.post(&format!("/v1/orders/{}/status", placed[0].as_str().unwrap()), json!({ "status": "paid" })).await.expect(200);
+    operator
+        .post(&format!("/v1/orders/{}/status", placed[0].as_str().unwrap()), json!({ "status": "paid" }))
+        .await
+        .expect(200);
     let day = &newest[..10];
     assert_eq!(ids(&operator.get(&format!("/v1/reports/orders?day={day}")).await.expect(200)).len(), 7);
-    assert_eq!(ids(&operator.get(&format!("/v1/reports/orders?day={day}&status=paid")).await.expect(200)), [placed[0].clone()]);
-    assert_eq!(ids(&operator.get(&format!("/v1/reports/orders?day={day}&geo_zone=MSK&status=confirmed")).await.expect(200)).len(), 6);
-    assert_eq!(ids(&operator.get(&format!("/v1/reports/orders?day={day}&geo_zone=SPB")).await.expect(200)).len(), 0);
-    for bad in ["", "day=2025-02-30", "day=today", &format!("day={day}&status=lost"), &format!("day={day}&geo_zone=msk")] {
+    assert_eq!(
+        ids(&operator.get(&format!("/v1/reports/orders?day={day}&status=paid")).await.expect(200)),
+        [placed[0].clone()]
+    );
+    assert_eq!(
+        ids(&operator
+            .get(&format!("/v1/reports/orders?day={day}&geo_zone=MSK&status=confirmed"))
+            .await
+            .expect(200))
+        .len(),
+        6
+    );
+    assert_eq!(
+        ids(&operator.get(&format!("/v1/reports/orders?day={day}&geo_zone=SPB")).await.expect(200)).len(),
+        0
+    );
+    for bad in [
+        "",
+        "day=2025-02-30",
+        "day=today",
+        &format!("day={day}&status=lost"),
+        &format!("day={day}&geo_zone=msk"),
+    ] {
         operator.get(&format!("/v1/reports/orders?{bad}")).await.expect(400);
     }
     customer.client.get(&format!("/v1/reports/orders?day={day}")).await.problem(403, "forbidden");
@@ -410,12 +575,16 @@ async fn machines_and_operators_can_look_inside() {
     assert_eq!(anyone.get("/docs").await.status, 200);
     let metrics = anyone.get("/metrics").await;
     let text = String::from_utf8(metrics.body.to_vec()).unwrap();
-    assert!(text.contains("mobimir_http_requests_total{method=\"GET\",route=\"/healthz\",status=\"200\"} 1"), "{text}");
+    assert!(
+        text.contains("mobimir_http_requests_total{method=\"GET\",route=\"/healthz\",status=\"200\"} 1"),
+        "{text}"
+    );
     assert!(text.contains("mobimir_invariant_violations_total{invariant=\"STK-1\"} 0"));
     assert!(text.ends_with("# EOF\n"));
     let names: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
     insta::assert_snapshot!("metrics", names.join("\n"));
-    let answer = anyone.send(hyper::Method::GET, "/healthz", &[("x-request-id", "abc-123")], None).await.unwrap();
+    let answer =
+        anyone.send(hyper::Method::GET, "/healthz", &[("x-request-id", "abc-123")], None).await.unwrap();
     assert_eq!(answer.header("x-request-id"), Some("abc-123"));
 
     let mut operator = operator(&shop.host);
@@ -436,7 +605,8 @@ async fn carts_are_abandoned_and_end_with_their_time() {
     let policy = dir.path().join("policy.toml");
     let text = "[carts]\nttl = { guest = \"3s\", user = \"1h\" }\n[sessions]\nttl = { user = \"1h\", guest = \"5s\" }\n[times]\nabandoned_after = \"1s\"\n";
     std::fs::write(&policy, text).unwrap();
-    let shop = Process::start(&["serve", "--policy", policy.to_str().unwrap()], &dir.path().join("data"), &[]);
+    let shop =
+        Process::start(&["serve", "--policy", policy.to_str().unwrap()], &dir.path().join("data"), &[]);
     let host = &shop.host;
     let phone = product(host, 10).await;
     let add = json!({ "product_id": phone, "quantity": 2 });
@@ -458,8 +628,20 @@ async fn carts_are_abandoned_and_end_with_their_time() {
     };
     let mut operator = operator(host);
     let abandoned = "/v1/carts?status=abandoned";
-    let of_user = |answer: &Answer| answer.json()["items"].as_array().unwrap().iter().any(|cart| cart["user_id"] == customer.user_id.as_str());
-    let of_guest = |answer: &Answer| answer.json()["items"].as_array().unwrap().iter().any(|cart| cart["session_id"] == session["session_id"]);
+    let of_user = |answer: &Answer| {
+        answer.json()["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|cart| cart["user_id"] == customer.user_id.as_str())
+    };
+    let of_guest = |answer: &Answer| {
+        answer.json()["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|cart| cart["session_id"] == session["session_id"])
+    };
     until("being abandoned", &mut operator, abandoned, &of_user).await;
     assert_eq!(customer.client.get("/v1/cart").await.expect(200)["status"], "abandoned");
     let touched = customer.client.post("/v1/cart/items", add).await.expect(200);

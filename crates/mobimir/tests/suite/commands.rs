@@ -14,7 +14,16 @@ use crate::support::{
 
 #[test]
 fn every_command_explains_itself_with_examples() {
-    for command in [&["--help"][..], &["serve", "--help"], &["demo", "--help"], &["import", "online-retail", "--help"], &["policy", "check", "--help"], &["policy", "show", "--help"], &["backup", "--help"], &["restore", "--help"]] {
+    for command in [
+        &["--help"][..],
+        &["serve", "--help"],
+        &["demo", "--help"],
+        &["import", "online-retail", "--help"],
+        &["policy", "check", "--help"],
+        &["policy", "show", "--help"],
+        &["backup", "--help"],
+        &["restore", "--help"],
+    ] {
         let (code, out, _) = run(command);
         assert_eq!(code, 0, "{command:?}");
         assert!(out.contains("Examples:"), "{command:?}: {out}");
@@ -25,7 +34,15 @@ fn every_command_explains_itself_with_examples() {
 #[test]
 fn the_help_is_as_reviewed() {
     let mut text = String::new();
-    for command in [&["--help"][..], &["serve", "--help"], &["demo", "--help"], &["import", "online-retail", "--help"], &["policy", "--help"], &["backup", "--help"], &["restore", "--help"]] {
+    for command in [
+        &["--help"][..],
+        &["serve", "--help"],
+        &["demo", "--help"],
+        &["import", "online-retail", "--help"],
+        &["policy", "--help"],
+        &["backup", "--help"],
+        &["restore", "--help"],
+    ] {
         let (_, out, _) = run(command);
         text.push_str(&format!("$ mobimir {}\n{out}\n", command.join(" ")));
     }
@@ -38,7 +55,13 @@ fn wrong_usage_is_2_and_failure_is_1_with_one_line() {
     let file = dir.path().join("file");
     std::fs::write(&file, "x").unwrap();
     let file = file.to_str().unwrap();
-    for usage in [&["dance"][..], &["serve", "--listen", "nowhere"], &["demo", "--products", "many"], &["import"], &["serve", "--no-such-flag"]] {
+    for usage in [
+        &["dance"][..],
+        &["serve", "--listen", "nowhere"],
+        &["demo", "--products", "many"],
+        &["import"],
+        &["serve", "--no-such-flag"],
+    ] {
         assert_eq!(run(usage).0, 2, "{usage:?}");
     }
     let missing = dir.path().join("missing");
@@ -57,7 +80,10 @@ fn wrong_usage_is_2_and_failure_is_1_with_one_line() {
     ] {
         let (code, out, err) = run(failure);
         assert_eq!(code, 1, "{failure:?}: {out}{err}");
-        assert!(!err.is_empty() && err.lines().count() <= 3 && !err.contains("panicked"), "{failure:?}: {err}");
+        assert!(
+            !err.is_empty() && err.lines().count() <= 3 && !err.contains("panicked"),
+            "{failure:?}: {err}"
+        );
         assert!(!std::path::Path::new(missing).exists(), "{failure:?} left something behind");
     }
 }
@@ -74,7 +100,11 @@ fn policies_are_shown_and_checked() {
 
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("p.toml");
-    std::fs::write(&path, "[carts]\nttl = { guest = \"7d\", user = \"30d\" }\n\n[orders]\nhomes = \"embedded\"\n").unwrap();
+    std::fs::write(
+        &path,
+        "[carts]\nttl = { guest = \"7d\", user = \"30d\" }\n\n[orders]\nhomes = \"embedded\"\n",
+    )
+    .unwrap();
     let (code, _, err) = run(&["policy", "check", path.to_str().unwrap()]);
     assert_eq!(code, 1);
     assert!(err.contains("p.toml:5: orders.homes: "), "{err}");
@@ -110,7 +140,15 @@ async fn a_shop_ends_cleanly_under_load() {
                 let mut customer = Customer::new(&host).await;
                 let mut placed = 0;
                 for n in 0..100_000 {
-                    let sent = customer.client.send(hyper::Method::POST, "/v1/orders", &[("idempotency-key", &format!("k{n}"))], Some(items(&phone, 1))).await;
+                    let sent = customer
+                        .client
+                        .send(
+                            hyper::Method::POST,
+                            "/v1/orders",
+                            &[("idempotency-key", &format!("k{n}"))],
+                            Some(items(&phone, 1)),
+                        )
+                        .await;
                     match sent {
                         Ok(answer) => {
                             answer.expect(201);
@@ -175,8 +213,14 @@ async fn a_running_shop_is_backed_up_and_restored() {
     assert_eq!(code, 0, "{err}");
     let shop = Process::serve(&again);
     let mut customer = Client::with_token(&shop.host, customer.login["token"].as_str().unwrap());
-    assert_eq!(customer.get(&format!("/v1/orders/{}", before["order_id"].as_str().unwrap())).await.expect(200), before);
-    customer.get(&format!("/v1/orders/{}", after["order_id"].as_str().unwrap())).await.problem(404, "not_found");
+    assert_eq!(
+        customer.get(&format!("/v1/orders/{}", before["order_id"].as_str().unwrap())).await.expect(200),
+        before
+    );
+    customer
+        .get(&format!("/v1/orders/{}", after["order_id"].as_str().unwrap()))
+        .await
+        .problem(404, "not_found");
     // A cut through the middle of a checkout is settled like a crash.
     for _ in 0..150 {
         if stock(&shop.host, &phone).await.1 == 0 {
@@ -217,7 +261,14 @@ async fn the_demo_is_the_same_shop_every_time() {
     let other = dir.path().join("other");
     let shop = Process::start(&arguments, &other, &[]);
     let second = Client::new(&shop.host).get("/v1/products?limit=100").await.expect(200);
-    let ids = |list: &Value| -> Vec<Value> { list["items"].as_array().unwrap().iter().map(|p| json!([p["product_id"], p["name"], p["price"]])).collect() };
+    let ids = |list: &Value| -> Vec<Value> {
+        list["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|p| json!([p["product_id"], p["name"], p["price"]]))
+            .collect()
+    };
     assert_eq!(ids(&first), ids(&second));
 }
 
@@ -226,7 +277,8 @@ async fn a_trade_history_is_imported_once() {
     let dir = TempDir::new().unwrap();
     let csv = dir.path().join("trade.csv");
     let mut file = std::fs::File::create(&csv).unwrap();
-    writeln!(file, "InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country").unwrap();
+    writeln!(file, "InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country")
+        .unwrap();
     writeln!(file, "1,A,RED LAMP,6,2010-12-01 08:26:00,2.55,17850.0,United Kingdom").unwrap();
     writeln!(file, "1,B,BLUE LAMP,2,2010-12-01 08:26:00,3.39,17850.0,United Kingdom").unwrap();
     writeln!(file, "C2,A,RED LAMP,-1,2010-12-02 09:00:00,2.55,17850.0,United Kingdom").unwrap();
@@ -243,7 +295,8 @@ async fn a_trade_history_is_imported_once() {
     let shop = Process::serve(&data);
     let day = operator(&shop.host).get("/v1/reports/orders?day=2010-12-01").await.expect(200);
     assert_eq!(day["items"].as_array().unwrap().len(), 2);
-    let cancelled = operator(&shop.host).get("/v1/reports/orders?day=2010-12-02&status=cancelled").await.expect(200);
+    let cancelled =
+        operator(&shop.host).get("/v1/reports/orders?day=2010-12-02&status=cancelled").await.expect(200);
     assert_eq!(cancelled["items"].as_array().unwrap().len(), 1);
     let found = Client::new(&shop.host).get("/v1/products?q=lamps").await.expect(200);
     assert_eq!(found["items"].as_array().unwrap().len(), 2);

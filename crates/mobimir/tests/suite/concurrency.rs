@@ -47,7 +47,10 @@ async fn one_hot_product_is_sold_exactly_as_often_as_there_are_units() {
         tokio::spawn(async move {
             let mut added = 0;
             for _ in 0..20 {
-                operator(&host).put(&format!("/v1/products/{hot}/stock/MSK"), json!({ "delta": 5 })).await.expect(200);
+                operator(&host)
+                    .put(&format!("/v1/products/{hot}/stock/MSK"), json!({ "delta": 5 }))
+                    .await
+                    .expect(200);
                 added += 5;
             }
             added
@@ -58,7 +61,8 @@ async fn one_hot_product_is_sold_exactly_as_often_as_there_are_units() {
         let (mut customer, orders) = buyer.await.unwrap();
         // ORD-1: what was acknowledged is in the owner's history, and nothing else is.
         let history = customer.client.get("/v1/orders?limit=100").await.expect(200);
-        let listed: HashSet<&str> = history["items"].as_array().unwrap().iter().map(|o| o["order_id"].as_str().unwrap()).collect();
+        let listed: HashSet<&str> =
+            history["items"].as_array().unwrap().iter().map(|o| o["order_id"].as_str().unwrap()).collect();
         assert_eq!(listed, orders.iter().map(|(id, _)| id.as_str()).collect(), "{}", customer.email);
         bought.extend(orders);
     }
@@ -70,14 +74,19 @@ async fn one_hot_product_is_sold_exactly_as_often_as_there_are_units() {
     assert!(sold >= 300, "there was enough demand to sell out, but {available} are left");
 
     // Half of the orders are cancelled, each by four at once: the stock comes back once.
-    let cancelled: Vec<(String, u64)> = bought.iter().take(bought.len() / 2).map(|(id, n)| (id.clone(), *n)).collect();
+    let cancelled: Vec<(String, u64)> =
+        bought.iter().take(bought.len() / 2).map(|(id, n)| (id.clone(), *n)).collect();
     let cancellations: Vec<_> = cancelled
         .iter()
         .flat_map(|(id, _)| std::iter::repeat_n(id.clone(), 4))
         .map(|id| {
             let host = host.clone();
             tokio::spawn(async move {
-                operator(&host).post(&format!("/v1/orders/{id}/status"), json!({ "status": "cancelled" })).await.status.as_u16()
+                operator(&host)
+                    .post(&format!("/v1/orders/{id}/status"), json!({ "status": "cancelled" }))
+                    .await
+                    .status
+                    .as_u16()
             })
         })
         .collect();
@@ -106,7 +115,9 @@ async fn one_key_makes_one_order_however_many_send_it() {
         let tries: Vec<_> = (0..CLIENTS)
             .map(|_| {
                 let (host, token, phone) = (host.clone(), token.clone(), phone.clone());
-                tokio::spawn(async move { Client::with_token(&host, &token).order(&format!("round-{round}"), items(&phone, 2)).await })
+                tokio::spawn(async move {
+                    Client::with_token(&host, &token).order(&format!("round-{round}"), items(&phone, 2)).await
+                })
             })
             .collect();
         let mut first = 0;
@@ -150,7 +161,16 @@ async fn parallel_changes_of_a_cart_all_count() {
                         let body = json!({ "product_id": phone, "quantity": 1, "geo_zone": "MSK" });
                         // Each is sent twice under its key, as a client does that lost the answer.
                         for _ in 0..2 {
-                            client.send(hyper::Method::POST, "/v1/cart/items", &[("idempotency-key", &key)], Some(body.clone())).await.unwrap().expect(200);
+                            client
+                                .send(
+                                    hyper::Method::POST,
+                                    "/v1/cart/items",
+                                    &[("idempotency-key", &key)],
+                                    Some(body.clone()),
+                                )
+                                .await
+                                .unwrap()
+                                .expect(200);
                         }
                     }
                 })
@@ -175,7 +195,10 @@ async fn a_merge_beside_running_changes_loses_nothing_and_applies_once() {
     let mut expected = Vec::new();
     for _ in 0..8 {
         let customer = Customer::new(&host).await;
-        let guest_token = Client::new(&host).post("/v1/sessions", json!({})).await.expect(201)["token"].as_str().unwrap().to_owned();
+        let guest_token = Client::new(&host).post("/v1/sessions", json!({})).await.expect(201)["token"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         let filling: Vec<_> = (0..16)
             .map(|_| {
                 let (host, token, phone) = (host.clone(), guest_token.clone(), phone.clone());
@@ -183,7 +206,9 @@ async fn a_merge_beside_running_changes_loses_nothing_and_applies_once() {
                     let mut client = Client::with_token(&host, &token);
                     let mut acknowledged = 0;
                     for _ in 0..10 {
-                        let answer = client.post("/v1/cart/items", json!({ "product_id": phone, "quantity": 1 })).await;
+                        let answer = client
+                            .post("/v1/cart/items", json!({ "product_id": phone, "quantity": 1 }))
+                            .await;
                         match answer.status.as_u16() {
                             200 => acknowledged += 1,
                             401 => break,
@@ -245,7 +270,9 @@ async fn a_refresh_token_works_once() {
     let tries: Vec<_> = (0..CLIENTS)
         .map(|_| {
             let (host, refresh) = (host.clone(), refresh.clone());
-            tokio::spawn(async move { Client::new(&host).post("/v1/sessions/refresh", json!({ "refresh_token": refresh })).await })
+            tokio::spawn(async move {
+                Client::new(&host).post("/v1/sessions/refresh", json!({ "refresh_token": refresh })).await
+            })
         })
         .collect();
     let mut pairs: Vec<Value> = Vec::new();
@@ -283,7 +310,9 @@ async fn an_email_belongs_to_one_user() {
     let tries: Vec<_> = (0..CLIENTS)
         .map(|_| {
             let (host, email) = (host.clone(), email.clone());
-            tokio::spawn(async move { Client::new(&host).post("/v1/users", json!({ "email": email, "password": "12345678" })).await })
+            tokio::spawn(async move {
+                Client::new(&host).post("/v1/users", json!({ "email": email, "password": "12345678" })).await
+            })
         })
         .collect();
     let mut made = 0;

@@ -37,7 +37,8 @@ struct Shopper {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_acknowledged_survives_kill_9() {
-    let rounds = std::env::var("MOBIMIR_CRASH_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(ROUNDS_DEFAULT);
+    let rounds =
+        std::env::var("MOBIMIR_CRASH_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(ROUNDS_DEFAULT);
     let dir = TempDir::new().unwrap();
     let data = dir.path().join("data");
     // A short deadline, so that the reconciler has what to do between two rounds.
@@ -72,7 +73,8 @@ async fn what_was_acknowledged_survives_kill_9() {
             .drain(..)
             .enumerate()
             .map(|(n, mut shopper)| {
-                let (host, products, stop, restocked) = (shop.host.clone(), products.clone(), stop.clone(), restocked.clone());
+                let (host, products, stop, restocked) =
+                    (shop.host.clone(), products.clone(), stop.clone(), restocked.clone());
                 shopper.round = round;
                 tokio::spawn(async move {
                     if n == 0 {
@@ -104,7 +106,8 @@ async fn what_was_acknowledged_survives_kill_9() {
     let mut received_high = 0;
     let mut there = 0;
     for product in &products {
-        let stock = operator(&host).get(&format!("/v1/products/{product}/stock?detail=true")).await.expect(200);
+        let stock =
+            operator(&host).get(&format!("/v1/products/{product}/stock?detail=true")).await.expect(200);
         let number = |name: &str| stock["MSK"][name].as_u64().unwrap();
         assert_eq!(number("reserved"), 0, "the reconciler left something: {stock}");
         there += number("available") + number("sold");
@@ -114,7 +117,10 @@ async fn what_was_acknowledged_survives_kill_9() {
         received_high += 100_000 + acknowledged + in_doubt;
     }
     assert_eq!(sold, 0, "what was sold is not what was ordered");
-    assert!((received_low..=received_high).contains(&there), "STK-1: {there} units, expected {received_low}..={received_high}");
+    assert!(
+        (received_low..=received_high).contains(&there),
+        "STK-1: {there} units, expected {received_low}..={received_high}"
+    );
     let invariants = operator(&host).get("/v1/ops/invariants").await.expect(200);
     for invariant in invariants["items"].as_array().unwrap() {
         assert_eq!(invariant["violations"], 0, "{invariant}");
@@ -138,7 +144,10 @@ impl Shopper {
             if n % 2 == 0 {
                 let key = format!("{}-{n}", self.round);
                 let body = items(&product, quantity);
-                match client.send(Method::POST, "/v1/orders", &[("idempotency-key", &key)], Some(body.clone())).await {
+                match client
+                    .send(Method::POST, "/v1/orders", &[("idempotency-key", &key)], Some(body.clone()))
+                    .await
+                {
                     Ok(answer) if answer.status == 201 => {
                         self.orders.push((answer.json()["order_id"].as_str().unwrap().to_owned(), quantity));
                     }
@@ -189,23 +198,34 @@ impl Shopper {
 
         let cart = client.get("/v1/cart").await.expect(200);
         for item in cart["items"].as_array().unwrap() {
-            let (product, quantity) = (item["product_id"].as_str().unwrap(), item["quantity"].as_u64().unwrap());
+            let (product, quantity) =
+                (item["product_id"].as_str().unwrap(), item["quantity"].as_u64().unwrap());
             let acknowledged = self.added.remove(product).unwrap_or_default();
             let in_doubt = self.added_in_doubt.get(product).copied().unwrap_or_default();
-            assert!((acknowledged..=acknowledged + in_doubt).contains(&quantity), "CRT-1: {quantity}, acknowledged {acknowledged}, in doubt {in_doubt}");
+            assert!(
+                (acknowledged..=acknowledged + in_doubt).contains(&quantity),
+                "CRT-1: {quantity}, acknowledged {acknowledged}, in doubt {in_doubt}"
+            );
         }
         assert!(self.added.is_empty(), "CRT-1: lost from the cart: {:?}", self.added);
         units
     }
 }
 
-async fn restock(host: &str, products: &[String], stop: &AtomicBool, restocked: &Mutex<HashMap<String, (u64, u64)>>) {
+async fn restock(
+    host: &str,
+    products: &[String],
+    stop: &AtomicBool,
+    restocked: &Mutex<HashMap<String, (u64, u64)>>,
+) {
     let mut client = operator(host);
     for product in products.iter().cycle() {
         if stop.load(Ordering::SeqCst) {
             return;
         }
-        let answer = client.send(Method::PUT, &format!("/v1/products/{product}/stock/MSK"), &[], Some(json!({ "delta": 3 }))).await;
+        let answer = client
+            .send(Method::PUT, &format!("/v1/products/{product}/stock/MSK"), &[], Some(json!({ "delta": 3 })))
+            .await;
         let mut restocked = restocked.lock().unwrap();
         let (acknowledged, in_doubt) = restocked.entry(product.clone()).or_default();
         match answer {

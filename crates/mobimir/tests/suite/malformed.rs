@@ -44,7 +44,11 @@ async fn no_body_path_query_or_header_makes_the_shop_fail() {
     let mut seen = 0;
     for (method, path, token) in &calls {
         for body in bodies(&phone) {
-            let mut request = Request::builder().method(method).uri(path).header("host", &host).header("idempotency-key", "k");
+            let mut request = Request::builder()
+                .method(method)
+                .uri(path)
+                .header("host", &host)
+                .header("idempotency-key", "k");
             if let Some(token) = token {
                 request = request.header("authorization", format!("Bearer {token}"));
             }
@@ -53,11 +57,16 @@ async fn no_body_path_query_or_header_makes_the_shop_fail() {
             let status = answer.status.as_u16();
             // Calls that need no field take any object, if what they know of it is well-formed.
             let needs_nothing = path == "/v1/sessions" || *method == Method::PATCH;
-            let fine = (200..300).contains(&status) && needs_nothing && (body.is_empty() || body.starts_with(b"{"));
+            let fine =
+                (200..300).contains(&status) && needs_nothing && (body.is_empty() || body.starts_with(b"{"));
             let shown = String::from_utf8_lossy(&body[..body.len().min(80)]).into_owned();
             assert!(fine || (400..500).contains(&status), "{method} {path} {shown}: {status}");
             if !fine {
-                assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{method} {path} {shown}");
+                assert_eq!(
+                    answer.header("content-type"),
+                    Some("application/problem+json"),
+                    "{method} {path} {shown}"
+                );
                 let problem = answer.json();
                 assert!(problem["code"].is_string() && problem["title"].is_string(), "{problem}");
             }
@@ -67,9 +76,23 @@ async fn no_body_path_query_or_header_makes_the_shop_fail() {
     assert!(seen > 250, "{seen}");
 
     for path in [
-        "/v1/products/x", "/v1/products/%00", "/v1/products/%ff", "/v1/products/../../etc/passwd", "/v1/orders/1", "/v1/nowhere", "/v1/",
-        "/v1/products?limit=1e9", "/v1/products?limit=%F0%9F%98%80", "/v1/products?after=%00", "/v1/products?price_min=NaN", "/v1/products?price_min=",
-        "/v1/products?limit=1&limit=2", "/v1/products?sort=", "/v1/orders?after=AAAA", "/v1/orders?from=0000-00-00T00:00:00Z", "/v1/sessions?limit=-1",
+        "/v1/products/x",
+        "/v1/products/%00",
+        "/v1/products/%ff",
+        "/v1/products/../../etc/passwd",
+        "/v1/orders/1",
+        "/v1/nowhere",
+        "/v1/",
+        "/v1/products?limit=1e9",
+        "/v1/products?limit=%F0%9F%98%80",
+        "/v1/products?after=%00",
+        "/v1/products?price_min=NaN",
+        "/v1/products?price_min=",
+        "/v1/products?limit=1&limit=2",
+        "/v1/products?sort=",
+        "/v1/orders?after=AAAA",
+        "/v1/orders?from=0000-00-00T00:00:00Z",
+        "/v1/sessions?limit=-1",
     ] {
         let answer = Client::with_token(&host, &user).get(path).await;
         assert!((400..500).contains(&answer.status.as_u16()), "{path}: {answer:?}");
@@ -77,13 +100,30 @@ async fn no_body_path_query_or_header_makes_the_shop_fail() {
     }
     let long = format!("/v1/products?q={}", "a".repeat(5_000));
     Client::new(&host).get(&long).await.expect(400);
-    for (method, path) in [(Method::DELETE, "/v1/products"), (Method::PUT, "/v1/orders"), (Method::POST, "/v1/categories"), (Method::from_bytes(b"BREW").unwrap(), "/v1/cart")] {
+    for (method, path) in [
+        (Method::DELETE, "/v1/products"),
+        (Method::PUT, "/v1/orders"),
+        (Method::POST, "/v1/categories"),
+        (Method::from_bytes(b"BREW").unwrap(), "/v1/cart"),
+    ] {
         let answer = Client::with_token(&host, &user).send(method, path, &[], None).await.unwrap();
         answer.problem(405, "method_not_allowed");
     }
-    for header in ["", "Bearer", "Bearer ", "Basic YTpi", "Bearer \u{7f}", "Bearer AAAA", &format!("Bearer {}", "A".repeat(4_000))] {
+    for header in [
+        "",
+        "Bearer",
+        "Bearer ",
+        "Basic YTpi",
+        "Bearer \u{7f}",
+        "Bearer AAAA",
+        &format!("Bearer {}", "A".repeat(4_000)),
+    ] {
         let Ok(value) = hyper::header::HeaderValue::from_bytes(header.as_bytes()) else { continue };
-        let request = Request::get("/v1/cart").header("host", &host).header("authorization", value).body(Full::default()).unwrap();
+        let request = Request::get("/v1/cart")
+            .header("host", &host)
+            .header("authorization", value)
+            .body(Full::default())
+            .unwrap();
         Client::new(&host).exchange(request).await.unwrap().problem(401, "unauthorized");
     }
     let raw = Request::post("/v1/orders")
@@ -101,7 +141,12 @@ async fn no_body_path_query_or_header_makes_the_shop_fail() {
 
 fn bodies(phone: &str) -> Vec<Bytes> {
     let texts: Vec<Value> = vec![
-        json!({}), json!([]), json!(null), json!(1), json!("x"), json!(true),
+        json!({}),
+        json!([]),
+        json!(null),
+        json!(1),
+        json!("x"),
+        json!(true),
         json!({ "unexpected": 1 }),
         json!({ "email": 1, "password": [] }),
         json!({ "email": "a@b.ru", "password": "x".repeat(10_000) }),
@@ -169,26 +214,43 @@ async fn too_much_is_refused() {
 #[tokio::test]
 async fn broken_requests_do_not_hang_or_break_the_shop() {
     let dir = TempDir::new().unwrap();
-    let environment = [("MOBIMIR_LIMITS_REQUEST_MS_MAX", "500"), ("MOBIMIR_LIMITS_HEADER_READ_MS_MAX", "500")];
+    let environment =
+        [("MOBIMIR_LIMITS_REQUEST_MS_MAX", "500"), ("MOBIMIR_LIMITS_HEADER_READ_MS_MAX", "500")];
     let shop = Process::start(&["serve"], &dir.path().join("data"), &environment);
     for (what, bytes, answered) in [
         ("noise", &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..], true),
         ("no version", b"GET /healthz\r\n\r\n", true),
-        ("two lengths", b"POST /v1/sessions HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}", true),
+        (
+            "two lengths",
+            b"POST /v1/sessions HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}",
+            true,
+        ),
         ("length and chunks", b"POST /v1/sessions HTTP/1.1\r\nhost: x\r\ncontent-length: x\r\n\r\n{}", true),
-        ("bad chunk", b"POST /v1/sessions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nZZ\r\n", true),
+        (
+            "bad chunk",
+            b"POST /v1/sessions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nZZ\r\n",
+            true,
+        ),
         ("a head that never ends", b"GET /healthz HTTP/1.1\r\nhost: x\r\n", false),
-        ("a body that never comes", b"POST /v1/users HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{", true),
+        (
+            "a body that never comes",
+            b"POST /v1/users HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{",
+            true,
+        ),
     ] {
         let mut stream = TcpStream::connect(&shop.host).await.unwrap();
         stream.write_all(bytes).await.unwrap();
         let mut answer = Vec::new();
         // Ends because the shop closes the connection.
-        let closed = tokio::time::timeout(std::time::Duration::from_secs(20), stream.read_to_end(&mut answer)).await;
+        let closed =
+            tokio::time::timeout(std::time::Duration::from_secs(20), stream.read_to_end(&mut answer)).await;
         assert!(closed.is_ok(), "{what}: the shop keeps the connection");
         let text = String::from_utf8_lossy(&answer);
         if answered {
-            assert!(text.starts_with("HTTP/1.1 4") || text.starts_with("HTTP/1.1 503") || text.is_empty(), "{what}: {text}");
+            assert!(
+                text.starts_with("HTTP/1.1 4") || text.starts_with("HTTP/1.1 503") || text.is_empty(),
+                "{what}: {text}"
+            );
         }
     }
     Client::new(&shop.host).get("/healthz").await.expect(200);

@@ -38,7 +38,11 @@ pub(crate) struct Settled {
 impl World {
     pub(crate) fn new() -> Self {
         let start = Timestamp::parse("2025-11-28T00:00:00Z").unwrap();
-        Self { clock: Arc::new(ManualClock::at(start)), stores: ModelStore::stores(), next: AtomicU64::new(1) }
+        Self {
+            clock: Arc::new(ManualClock::at(start)),
+            stores: ModelStore::stores(),
+            next: AtomicU64::new(1),
+        }
     }
 
     pub(crate) fn shop(&self, faults: Faults) -> Shop {
@@ -55,9 +59,11 @@ impl World {
     pub(crate) async fn products(&self, count: usize, stock: u64) -> Vec<ProductId> {
         let now = Timestamp::default();
         let product = |_| {
-            let id = ProductId(id::derived("test", &[&self.next.fetch_add(1, Ordering::SeqCst).to_be_bytes()]));
+            let id =
+                ProductId(id::derived("test", &[&self.next.fetch_add(1, Ordering::SeqCst).to_be_bytes()]));
             let (price, zones) = (Money::from_kopecks(10_000), BTreeMap::from([(Self::zone(), stock)]));
-            Product::new(id, "Телефон".into(), "Электроника".into(), price, BTreeMap::new(), zones, now).unwrap()
+            Product::new(id, "Телефон".into(), "Электроника".into(), price, BTreeMap::new(), zones, now)
+                .unwrap()
         };
         let products: Vec<Product> = (0..count).map(product).collect();
         let ids = products.iter().map(|product| product.id).collect();
@@ -82,7 +88,10 @@ impl World {
     pub(crate) async fn log_in(&self, user: UserId) -> Caller {
         let shop = self.shop(Faults::none());
         let guest = self.guest(&shop).await;
-        let session = mobimir_core::session::Session { holder: mobimir_core::session::Holder::User(user), ..(*guest.session).clone() };
+        let session = mobimir_core::session::Session {
+            holder: mobimir_core::session::Holder::User(user),
+            ..(*guest.session).clone()
+        };
         Caller { session: Arc::new(session) }
     }
 

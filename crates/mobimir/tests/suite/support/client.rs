@@ -56,7 +56,13 @@ impl Client {
     }
 
     /// An error means that no answer came: the server may be gone, and may or may not have done what was asked.
-    pub(crate) async fn send(&mut self, method: Method, path: &str, headers: &[(&str, &str)], body: Option<Value>) -> io::Result<Answer> {
+    pub(crate) async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<Value>,
+    ) -> io::Result<Answer> {
         let bytes = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
         let mut request = Request::builder().method(method).uri(path).header(header::HOST, &self.host);
         if !bytes.is_empty() {
@@ -79,7 +85,8 @@ impl Client {
         if !usable {
             let stream = TcpStream::connect(&self.host).await?;
             stream.set_nodelay(true)?;
-            let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+            let (sender, connection) =
+                http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
             tokio::spawn(connection);
             self.sender = Some(sender);
         }

@@ -63,7 +63,10 @@ impl Process {
                 _ => {
                     let _ = child.kill();
                     let status = child.wait().unwrap();
-                    panic!("the shop did not start ({status}): {}", std::fs::read_to_string(&log).unwrap_or_default());
+                    panic!(
+                        "the shop did not start ({status}): {}",
+                        std::fs::read_to_string(&log).unwrap_or_default()
+                    );
                 }
             }
         };

@@ -26,8 +26,12 @@ impl Customer {
     pub(crate) async fn new(host: &str) -> Self {
         let email = format!("customer-{}@example.ru", unique());
         let mut anyone = Client::new(host);
-        let user = anyone.post("/v1/users", json!({ "email": email, "password": PASSWORD })).await.expect(201);
-        let login = anyone.post("/v1/sessions/login", json!({ "email": email, "password": PASSWORD })).await.expect(200);
+        let user =
+            anyone.post("/v1/users", json!({ "email": email, "password": PASSWORD })).await.expect(201);
+        let login = anyone
+            .post("/v1/sessions/login", json!({ "email": email, "password": PASSWORD }))
+            .await
+            .expect(200);
         let client = Client::with_token(host, login["token"].as_str().unwrap());
         Self { client, user_id: user["user_id"].as_str().unwrap().to_owned(), email, login }
     }
