@@ -110,7 +110,11 @@ impl EmbeddedStore {
     }
 
     /// Writes everything, as it is at one moment, to `out`. Blocks.
-    pub fn dump(&self, out: &mut dyn Write, progress: &mut dyn FnMut(Progress)) -> Result<Progress, BackupError> {
+    pub fn dump(
+        &self,
+        out: &mut dyn Write,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Progress, BackupError> {
         let tables = &self.shared().tables;
         let snapshot = tables.snapshot();
         let mut dump = DumpWriter::start(out).map_err(BackupError::Write)?;
@@ -230,8 +234,7 @@ fn build(file: &Path, dir: &Path, progress: &mut dyn FnMut(Progress)) -> Result<
         block_cache_bytes: options.block_cache_bytes,
         memtable_bytes: options.memtable_bytes,
     };
-    let tables =
-        Tables::open(&directory::tables_dir(dir), &tables_options).map_err(RestoreError::Write)?;
+    let tables = Tables::open(&directory::tables_dir(dir), &tables_options).map_err(RestoreError::Write)?;
     let mut batch = tables.database().batch();
     read_dump(file, |space, key, value, so_far| {
         batch.insert(tables.keyspace(space), key, value);

@@ -1,16 +1,19 @@
 //! Carts on the engine: a row with the times, a row a change, and one for the packed changes.
 //!
 //! A cart has few rows besides the packed one ([`cart::UNPACKED_CHANGES_MAX`]), so it is read and kept in memory as a
-//! whole. Adding to it writes the new row and its place among the touched carts; the row with the times is
-//! written only when rows are packed or none is added.
+//! whole. Adding a change writes its row and nothing else.
+//!
+//! [`cart::UNPACKED_CHANGES_MAX`]: mobimir_core::cart::UNPACKED_CHANGES_MAX
 
-use std::{collections::HashSet, sync::Arc};
+mod listing;
+mod state;
+
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use fjall::Readable;
 use mobimir_core::{
-    cart::{self, CartChange, CartPosition, Effect, Owner, StoredCart},
-    id::{self, ChangeId},
+    cart::{CartChange, CartPosition, Owner, StoredCart},
     page::Page,
     ports::{CartStore, StoreResult},
     time::Timestamp,
@@ -21,82 +24,23 @@ use crate::{
     engine::{Space, Txn, after_key},
     error::read_failed,
     records::{
-        self,
-        cart::{self as cart_row, CartTimes},
-        cart_change, cart_touched,
+        self, cart as cart_row, cart_change, cart_touched,
         expiry::{self, Expiring},
     },
     store::Shared,
 };
 
+pub(crate) use listing::Waiting;
+pub(crate) use state::CartState;
+
 /// Carts that one call looks at to find those that have not expired. A page may end here, with a `next`.
 const UNTOUCHED_SCAN_CARTS_MAX: usize = 1_000;
 
-/// Changes that weigh as much as one entry of the cache.
-const CHANGES_PER_CACHE_ITEM: usize = 16;
+/// How often a page is read anew because carts in it stood in the wrong place. Once is enough, unless they are touched
+/// again right then.
+const UNTOUCHED_ATTEMPTS_MAX: usize = 4;
 
-/// A cart as it is stored. Cheap to clone, since every added change makes a new one.
-#[derive(Clone)]
-pub(crate) struct CartState {
-    times: CartTimes,
-    /// Under the packed key.
-    packed: Option<Arc<PackedChange>>,
-    /// Under keys of their own.
-    rows: Vec<Arc<CartChange>>,
-}
-
-struct PackedChange {
-    change: CartChange,
-    /// The ids that [`cart::is_known`] finds in it.
-    known: HashSet<ChangeId>,
-}
-
-impl PackedChange {
-    fn new(change: CartChange) -> Self {
-        let mut known = HashSet::from([change.id]);
-        if let Effect::Packed(packed) = &change.effect {
-            known.extend(packed.parts.iter().map(|part| part.id));
-            known.extend(packed.remembered.iter().map(|(id, _)| *id));
-        }
-        Self { change, known }
-    }
-}
-
-impl CartState {
-    fn new(now: Timestamp, expires_at: Timestamp) -> Self {
-        let times = CartTimes { created_at: now, updated_at: now, expires_at };
-        Self { times, packed: None, rows: Vec::new() }
-    }
-
-    pub(crate) fn weight(&self) -> u64 {
-        ((self.packed_ids() + self.rows.len()) / CHANGES_PER_CACHE_ITEM) as u64
-    }
-
-    fn packed_ids(&self) -> usize {
-        self.packed.as_ref().map_or(0, |packed| packed.known.len())
-    }
-
-    fn knows(&self, id: ChangeId) -> bool {
-        self.packed.as_ref().is_some_and(|packed| packed.known.contains(&id))
-            || self.rows.iter().any(|row| cart::is_known(std::slice::from_ref(row.as_ref()), id))
-    }
-
-    /// Packing writes all of the packed change again. In a cart with very many changes it waits until that is worth
-    /// it, so that adding stays cheap however big the cart.
-    fn is_to_be_packed(&self) -> bool {
-        self.rows.len() > cart::UNPACKED_CHANGES_MAX.max(self.packed_ids() / 2)
-    }
-
-    fn changes(&self) -> Vec<CartChange> {
-        let packed = self.packed.iter().map(|packed| &packed.change);
-        packed.chain(self.rows.iter().map(AsRef::as_ref)).cloned().collect()
-    }
-
-    fn live(&self, now: Timestamp) -> Option<StoredCart> {
-        let CartTimes { created_at, updated_at, expires_at } = self.times;
-        (expires_at > now).then(|| StoredCart { changes: self.changes(), created_at, updated_at, expires_at })
-    }
-}
+type CartPage = Page<(Owner, StoredCart), CartPosition>;
 
 #[async_trait]
 impl CartStore for EmbeddedStore {
@@ -125,31 +69,21 @@ impl CartStore for EmbeddedStore {
         limit: usize,
         now: Timestamp,
     ) -> StoreResult<Page<(Owner, StoredCart), CartPosition>> {
-        self.read(move |shared| {
-            let start = after.map_or(cart_touched::all(), |after| after_key(&cart_touched::position_key(&after)));
-            let end = cart_touched::start_of(untouched_since.plus_ms(1));
-            if start >= end {
-                return Ok(Page::empty());
+        // A store that takes no more writes shows the list as it is.
+        let takes_writes = self.engine().takes_writes();
+        if takes_writes {
+            self.list_waiting_carts().await?;
+        }
+        let mut attempt = 1;
+        loop {
+            let read = self.read(move |shared| shared.untouched_carts(untouched_since, after, limit, now));
+            let (page, misplaced) = read.await?;
+            if misplaced.is_empty() || !takes_writes || attempt == UNTOUCHED_ATTEMPTS_MAX {
+                return Ok(page);
             }
-            let position = |(owner, cart): &(Owner, StoredCart)| CartPosition::of(*owner, cart.updated_at);
-            let snapshot = shared.tables.snapshot();
-            let rows = snapshot.range(shared.tables.keyspace(Space::Carts), start.bytes..end.bytes);
-            let mut carts = Vec::new();
-            for (looked_at, row) in rows.enumerate() {
-                let (updated_at, owner) = cart_touched::read_key(&row.key().map_err(read_failed)?)?;
-                // What was touched since the snapshot is no longer untouched.
-                let cart = shared.cart(owner)?.and_then(|cart| cart.live(now));
-                carts.extend(cart.filter(|cart| cart.updated_at == updated_at).map(|cart| (owner, cart)));
-                if carts.len() > limit {
-                    break;
-                }
-                if looked_at + 1 == UNTOUCHED_SCAN_CARTS_MAX {
-                    return Ok(Page { items: carts, next: Some(CartPosition::of(owner, updated_at)) });
-                }
-            }
-            Ok(Page::cut(carts, limit, position))
-        })
-        .await
+            self.list_carts(misplaced).await?;
+            attempt += 1;
+        }
     }
 }
 
@@ -159,12 +93,15 @@ impl Shared {
             // Both tables as of one moment.
             let snapshot = self.tables.snapshot();
             let keyspace = self.tables.keyspace(Space::Carts);
-            let Some(times) = snapshot.get(keyspace, &cart_row::key(owner).bytes).map_err(read_failed)? else {
+            let Some(times) = snapshot.get(keyspace, &cart_row::key(owner).bytes).map_err(read_failed)?
+            else {
                 return Ok(None);
             };
-            let rows = snapshot.prefix(keyspace, &cart_change::packed_key(owner).bytes);
-            let rows = rows.map(|row| row.into_inner().map_err(read_failed));
-            decode(owner, &times, rows).map(Some)
+            let rows = snapshot.prefix(keyspace, &cart_change::packed_key(owner).bytes).map(|row| {
+                let (key, value) = row.into_inner().map_err(read_failed)?;
+                cart_change::decode(&key, &value)
+            });
+            CartState::decode(&times, rows).map(Some)
         })
     }
 
@@ -172,7 +109,8 @@ impl Shared {
         self.carts.current(&owner, || {
             let Some(times) = txn.get(&cart_row::key(owner))? else { return Ok(None) };
             let rows = txn.under(&cart_change::packed_key(owner))?;
-            decode(owner, &times, rows.into_iter().map(Ok)).map(Some)
+            let rows = rows.into_iter().map(|(key, value)| cart_change::decode(&key, &value));
+            CartState::decode(&times, rows).map(Some)
         })
     }
 
@@ -186,7 +124,7 @@ impl Shared {
     ) -> StoreResult<()> {
         let mut stored = self.cart_to_change(txn, owner)?;
         if let Some(expired) = stored.take_if(|stored| stored.times.expires_at <= now) {
-            remove_rows(txn, owner, &expired);
+            self.remove_cart(txn, owner, &expired)?;
         }
         let mut state = match &stored {
             Some(stored) => CartState::clone(stored),
@@ -194,34 +132,62 @@ impl Shared {
         };
         state.times.updated_at = state.times.updated_at.max(now);
         state.times.expires_at = state.times.expires_at.max(expires_at);
-        let mut times_are_stored = false;
+        let mut has_added = false;
         for change in changes {
-            if !state.knows(change.id) {
-                txn.put(cart_change::key(owner, change.id), cart_change::encode(&change, state.times));
-                state.rows.push(Arc::new(change));
-                times_are_stored = true;
-            }
+            has_added |= state.add(txn, owner, change);
         }
-        if state.is_to_be_packed() {
-            pack(txn, owner, &mut state, now);
-            times_are_stored = false;
-        }
-        let was_touched_at = stored.as_ref().map(|stored| stored.times.updated_at);
-        if was_touched_at != Some(state.times.updated_at) {
-            if let Some(was_touched_at) = was_touched_at {
-                txn.remove(cart_touched::key(was_touched_at, owner));
-            }
-            txn.put(cart_touched::key(state.times.updated_at, owner), records::nothing());
+        let is_to_be_packed = state.is_to_be_packed();
+        if is_to_be_packed {
+            state.pack(txn, owner, now);
         }
         if stored.is_none() {
             // When the cart is extended this stays as it is: whoever sweeps looks at the cart again.
             txn.put(expiry::key(state.times.expires_at, Expiring::Cart(owner)), records::nothing());
         }
-        if stored.is_none() || !times_are_stored {
-            txn.put(cart_row::key(owner), cart_row::encode(state.times));
+        if stored.is_some() && has_added && !is_to_be_packed {
+            // The times are in the added row.
+            self.list_cart_later(txn, owner)?;
+        } else {
+            listing::put_listed(txn, owner, &mut state);
         }
         self.carts.stage(txn.job(), owner, Some(Arc::new(state)));
         Ok(())
+    }
+
+    /// A page of untouched carts, and the carts met that stand too early in the list.
+    fn untouched_carts(
+        &self,
+        untouched_since: Timestamp,
+        after: Option<CartPosition>,
+        limit: usize,
+        now: Timestamp,
+    ) -> StoreResult<(CartPage, Vec<Owner>)> {
+        let mut misplaced = Vec::new();
+        let start = after.map_or(cart_touched::all(), |after| after_key(&cart_touched::position_key(&after)));
+        let end = cart_touched::start_of(untouched_since.plus_ms(1));
+        if start >= end {
+            return Ok((Page::empty(), misplaced));
+        }
+        let position = |(owner, cart): &(Owner, StoredCart)| CartPosition::of(*owner, cart.updated_at);
+        let mut carts = Vec::new();
+        let rows = self.tables.keyspace(Space::Carts).range(start.bytes..end.bytes);
+        for (looked_at, row) in rows.enumerate() {
+            let (listed_at, owner) = cart_touched::read_key(&row.key().map_err(read_failed)?)?;
+            match self.cart(owner)?.and_then(|cart| cart.live(now)) {
+                Some(cart) if cart.updated_at == listed_at => carts.push((owner, cart)),
+                Some(cart) if cart.updated_at <= untouched_since => misplaced.push(owner),
+                // Touched since, or expired.
+                _ => {}
+            }
+            if carts.len() > limit {
+                break;
+            }
+            if looked_at + 1 == UNTOUCHED_SCAN_CARTS_MAX {
+                let next = Some(CartPosition::of(owner, listed_at));
+                return Ok((Page { items: carts, next }, misplaced));
+            }
+        }
+        Ok((Page::cut(carts, limit, position), misplaced))
     }
 
     /// Removes a cart that has expired by `now`; otherwise says until when it lasts.
@@ -231,57 +197,18 @@ impl Shared {
         owner: Owner,
         now: Timestamp,
     ) -> StoreResult<Option<Timestamp>> {
-        let Some(state) = self.cart_to_change(txn, owner)? else { return Ok(None) };
-        if state.times.expires_at > now {
-            return Ok(Some(state.times.expires_at));
+        let Some(stored) = self.cart_to_change(txn, owner)? else { return Ok(None) };
+        if stored.times.expires_at > now {
+            return Ok(Some(stored.times.expires_at));
         }
-        remove_rows(txn, owner, &state);
-        self.carts.stage(txn.job(), owner, None);
+        self.remove_cart(txn, owner, &stored)?;
         Ok(None)
     }
-}
 
-fn pack(txn: &mut Txn<'_>, owner: Owner, state: &mut CartState, now: Timestamp) {
-    let packed = cart::pack(ChangeId(id::fresh(now)), owner, &state.changes(), now);
-    for change in state.rows.drain(..) {
-        txn.remove(cart_change::key(owner, change.id));
+    fn remove_cart(&self, txn: &mut Txn<'_>, owner: Owner, stored: &CartState) -> StoreResult<()> {
+        txn.remove(cart_touched::key(stored.listed_at, owner));
+        state::remove_rows(txn, owner)?;
+        self.carts.stage(txn.job(), owner, None);
+        Ok(())
     }
-    txn.put(cart_change::packed_key(owner), cart_change::encode(&packed, state.times));
-    state.packed = Some(Arc::new(PackedChange::new(packed)));
-}
-
-fn remove_rows(txn: &mut Txn<'_>, owner: Owner, state: &CartState) {
-    for change in &state.rows {
-        txn.remove(cart_change::key(owner, change.id));
-    }
-    if state.packed.is_some() {
-        txn.remove(cart_change::packed_key(owner));
-    }
-    txn.remove(cart_touched::key(state.times.updated_at, owner));
-    txn.remove(cart_row::key(owner));
-}
-
-fn decode<K, V>(
-    owner: Owner,
-    times: &[u8],
-    rows: impl Iterator<Item = StoreResult<(K, V)>>,
-) -> StoreResult<CartState>
-where
-    K: AsRef<[u8]>,
-    V: AsRef<[u8]>,
-{
-    let packed_key = cart_change::packed_key(owner);
-    let mut state = CartState { times: cart_row::decode(times)?, packed: None, rows: Vec::new() };
-    for row in rows {
-        let (key, value) = row?;
-        let stored = cart_change::decode(value.as_ref())?;
-        state.times.updated_at = state.times.updated_at.max(stored.touched_at);
-        state.times.expires_at = state.times.expires_at.max(stored.expires_at);
-        if *key.as_ref() == *packed_key.bytes {
-            state.packed = Some(Arc::new(PackedChange::new(stored.change)));
-        } else {
-            state.rows.push(Arc::new(stored.change));
-        }
-    }
-    Ok(state)
 }

@@ -55,8 +55,7 @@ pub(crate) fn find(tables: &Tables, query: &ProductQuery) -> StoreResult<Found> 
         }
         if prices.contains(price) {
             if found.ids.len() == query.limit {
-                found.next =
-                    last_place.map(|place| product_index::read_place(order, &place)).transpose()?;
+                found.next = last_place.map(|place| product_index::read_place(order, &place)).transpose()?;
                 return Ok(found);
             }
             found.ids.push(product_index::read_id(&at)?);

@@ -1,12 +1,12 @@
 //! Checkout records on the engine, and which of them are due.
 
+use fjall::Readable;
 use mobimir_core::{
     checkout::Checkout,
     id::OrderId,
     ports::StoreResult,
     time::{Timestamp, Version},
 };
-use fjall::Readable;
 
 use crate::{
     EmbeddedStore,

@@ -5,7 +5,6 @@
 //! - `products`, `users`, `carts`, `orders` and `sessions` implement the ports on top of both;
 //! - [`EmbeddedStore`] opens a data directory and puts it all together; [`backup`] copies one that is running.
 
-
 pub mod backup;
 mod cache;
 mod carts;
@@ -16,12 +15,12 @@ pub mod engine;
 mod error;
 mod orders;
 mod products;
+mod readers;
 mod records;
 mod sessions;
 mod store;
 mod sweep;
 mod users;
-
 
 pub use backup::{BackupError, Progress, RestoreError, restore};
 pub use directory::OpenError;

@@ -20,8 +20,7 @@ use mobimir_core::{
 };
 
 use crate::{
-    EmbeddedStore,
-    catalogue,
+    EmbeddedStore, catalogue,
     engine::{Space, Txn, after_key, after_prefix},
     error::read_failed,
     records::{product, product_holds, product_index},
@@ -211,9 +210,8 @@ impl Shared {
     }
 
     fn product_to_change(&self, txn: &Txn<'_>, id: ProductId) -> StoreResult<Option<Arc<Product>>> {
-        self.products.current(&id, || {
-            txn.get(&product::key(id))?.map(|bytes| product::decode(id, &bytes)).transpose()
-        })
+        self.products
+            .current(&id, || txn.get(&product::key(id))?.map(|bytes| product::decode(id, &bytes)).transpose())
     }
 
     /// Writes a product over the stored one, and what has changed in the indexes.

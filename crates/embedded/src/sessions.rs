@@ -152,9 +152,8 @@ impl Shared {
     }
 
     fn session_to_change(&self, txn: &Txn<'_>, id: SessionId) -> StoreResult<Option<Arc<Session>>> {
-        self.sessions.current(&id, || {
-            txn.get(&session::key(id))?.map(|bytes| session::decode(id, &bytes)).transpose()
-        })
+        self.sessions
+            .current(&id, || txn.get(&session::key(id))?.map(|bytes| session::decode(id, &bytes)).transpose())
     }
 
     /// Writes a session over the stored one, and what has changed in the indexes.

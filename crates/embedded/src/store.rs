@@ -12,10 +12,10 @@ use mobimir_core::{
 
 use crate::{
     cache::ReadCache,
-    carts::CartState,
+    carts::{CartState, Waiting},
     directory::{self, OpenError},
     engine::{Engine, EngineStats, GroupObserver, Tables, TablesOptions, Txn},
-    error::unavailable,
+    readers::Readers,
 };
 
 /// How much memory may be used for what. The defaults keep a shop with 10,000 products and 100,000 orders well below
@@ -54,6 +54,7 @@ pub struct EmbeddedStore {
 }
 
 struct Inner {
+    readers: Readers,
     // Before `shared`: the committer ends first, then the tables are closed, then the directory is unlocked.
     engine: Engine,
     shared: Arc<Shared>,
@@ -64,6 +65,7 @@ pub(crate) struct Shared {
     pub(crate) tables: Tables,
     pub(crate) products: Arc<ReadCache<ProductId, Product>>,
     pub(crate) carts: Arc<ReadCache<Owner, CartState>>,
+    pub(crate) carts_to_list: Waiting,
     pub(crate) sessions: Arc<ReadCache<SessionId, Session>>,
     #[expect(dead_code, reason = "the lock on the directory lasts as long as the file is open")]
     lock: File,
@@ -94,13 +96,15 @@ impl EmbeddedStore {
             tables: tables.clone(),
             products: Arc::new(ReadCache::new(options.product_cache_items, |_| 1)),
             carts: Arc::new(ReadCache::new(options.cart_cache_items, CartState::weight)),
+            carts_to_list: Waiting::default(),
             sessions: Arc::new(ReadCache::new(options.session_cache_items, |_| 1)),
             lock,
         });
         let observers: Vec<Arc<dyn GroupObserver>> =
             vec![shared.products.clone(), shared.carts.clone(), shared.sessions.clone()];
         let engine = Engine::start(tables, observers).map_err(OpenError::Thread)?;
-        Ok(Self { inner: Arc::new(Inner { engine, shared }) })
+        let readers = Readers::start().map_err(OpenError::Thread)?;
+        Ok(Self { inner: Arc::new(Inner { readers, engine, shared }) })
     }
 
     pub fn stores(&self) -> Stores {
@@ -160,7 +164,6 @@ impl EmbeddedStore {
         F: FnOnce(&Shared) -> StoreResult<T> + Send + 'static,
     {
         let shared = Arc::clone(&self.inner.shared);
-        let read = tokio::task::spawn_blocking(move || work(&shared)).await;
-        read.unwrap_or_else(|_| Err(unavailable("the read was abandoned, because its code panicked")))
+        self.inner.readers.run(move || work(&shared)).await
     }
 }

@@ -1,11 +1,12 @@
 //! Backups of a running store, and what is made of them.
+#![expect(clippy::unwrap_used, reason = "a test stops at what it does not expect")]
 
 mod common;
 
 use std::{
     fs,
-    sync::atomic::{AtomicBool, Ordering},
     sync::Arc,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use common::{NOON, hold, open, order, product, product_id};
@@ -58,12 +59,14 @@ async fn a_backup_during_writes_is_one_moment() {
         let total = restore(backup, &data, &mut |progress| told = progress.records).unwrap();
         assert_eq!(told, total.records);
         let restored = open(&data);
-        let products = restored.list(ProductQuery::all(ProductSort::PriceAscending, 100)).await.unwrap().items;
+        let products =
+            restored.list(ProductQuery::all(ProductSort::PriceAscending, 100)).await.unwrap().items;
         assert_eq!(products.len(), 8);
         assert!(products.iter().all(|product| product.books_balance()));
         let held: usize = products.iter().map(|product| product.holds.len()).sum();
         assert!(held <= USERS as usize, "each shopper has one hold at most");
-        let sold: u64 = products.iter().flat_map(|product| product.stock.values()).map(|stock| stock.sold).sum();
+        let sold: u64 =
+            products.iter().flat_map(|product| product.stock.values()).map(|stock| stock.sold).sum();
 
         let mut of_users = Vec::new();
         for user in 0..USERS {
@@ -92,7 +95,10 @@ async fn a_backup_during_writes_is_one_moment() {
         assert_eq!(of_users, of_day);
         let ordered = of_day.len() as u64;
         // An order is written after its hold and before its settlement.
-        assert!(sold <= ordered && ordered <= sold + held as u64, "{sold} sold, {ordered} ordered, {held} held");
+        assert!(
+            sold <= ordered && ordered <= sold + held as u64,
+            "{sold} sold, {ordered} ordered, {held} held"
+        );
     }
 }
 

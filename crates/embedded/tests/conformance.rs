@@ -1,4 +1,5 @@
 //! The embedded store keeps what every store promises.
+#![expect(clippy::unwrap_used, reason = "a test stops at what it does not expect")]
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

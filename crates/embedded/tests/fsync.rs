@@ -1,6 +1,7 @@
 //! An acknowledgement waits for an fdatasync that covers it. Shown from outside: the test runs itself again with a
 //! library in between (`fsync_shim.c`) that records, delays or fails the system's calls.
 #![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "a test stops at what it does not expect")]
 
 mod common;
 
@@ -120,11 +121,11 @@ fn every_acknowledgement_waits_for_a_sync_that_covers_it() {
     for mark in 1..=WRITERS * WRITES_PER_WRITER {
         let written = position(format!("write {mark}")).expect("the write went to the journal");
         let acknowledged = position(format!("acknowledged {mark}")).unwrap();
-        let covered = (1..).map_while(|sync| position(format!("begin {sync}")).map(|begin| (sync, begin))).any(
-            |(sync, begin)| {
+        let covered = (1..)
+            .map_while(|sync| position(format!("begin {sync}")).map(|begin| (sync, begin)))
+            .any(|(sync, begin)| {
                 begin > written && position(format!("end {sync}")).is_some_and(|end| end < acknowledged)
-            },
-        );
+            });
         assert!(covered, "no sync covers write {mark} before it is acknowledged: {log:#?}");
     }
 }

@@ -166,7 +166,9 @@ mod tests {
 
     use super::*;
 
-    fn written(records: &[(u8, Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    type Written = (u8, Vec<u8>, Vec<u8>);
+
+    fn written(records: &[Written]) -> Vec<u8> {
         let mut dump = DumpWriter::start(Vec::new()).unwrap();
         for (space, key, value) in records {
             dump.record(Space::from_number(*space).unwrap(), key, value).unwrap();
@@ -176,7 +178,7 @@ mod tests {
         bytes
     }
 
-    fn read(bytes: &[u8]) -> Result<Vec<(u8, Vec<u8>, Vec<u8>)>, DumpError> {
+    fn read(bytes: &[u8]) -> Result<Vec<Written>, DumpError> {
         let mut dump = DumpReader::start(bytes)?;
         let mut records = Vec::new();
         while let Some((space, key, value)) = dump.next()? {
@@ -185,7 +187,7 @@ mod tests {
         Ok(records)
     }
 
-    fn records() -> impl Strategy<Value = Vec<(u8, Vec<u8>, Vec<u8>)>> {
+    fn records() -> impl Strategy<Value = Vec<Written>> {
         vec((0..6u8, vec(any::<u8>(), 1..8), vec(any::<u8>(), 0..20)), 0..8)
     }
 

@@ -161,6 +161,10 @@ impl<'a> KeyReader<'a> {
         Ok(*part)
     }
 
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     pub(crate) fn byte(&mut self) -> StoreResult<u8> {
         self.take::<1>().map(|[byte]| byte)
     }

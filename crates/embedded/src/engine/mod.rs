@@ -65,15 +65,9 @@ impl Engine {
         let (queue, jobs) = mpsc::channel(QUEUE_JOBS_MAX);
         let stats = Arc::new(EngineStats::default());
         let failure = Arc::new(OnceLock::new());
-        let committer = Committer {
-            tables,
-            observers,
-            jobs,
-            stats: Arc::clone(&stats),
-            failure: Arc::clone(&failure),
-        };
-        let thread =
-            thread::Builder::new().name("mobimir-commit".into()).spawn(move || committer.run())?;
+        let committer =
+            Committer { tables, observers, jobs, stats: Arc::clone(&stats), failure: Arc::clone(&failure) };
+        let thread = thread::Builder::new().name("mobimir-commit".into()).spawn(move || committer.run())?;
         Ok(Self { queue, stats, failure, committer: Mutex::new(Some(thread)) })
     }
 
@@ -108,6 +102,11 @@ impl Engine {
     /// False once a commit has failed: reads go on, every write is refused until the process starts anew.
     pub fn healthy(&self) -> bool {
         self.failure.get().is_none()
+    }
+
+    /// Whether it is healthy and has not been closed.
+    pub fn takes_writes(&self) -> bool {
+        self.healthy() && !self.queue.is_closed()
     }
 
     pub fn stats(&self) -> &EngineStats {

@@ -85,9 +85,8 @@ impl Tables {
             .open()?;
         let memtable_bytes = options.memtable_bytes;
         let open = |space: Space| {
-            database.keyspace(space.name(), || {
-                KeyspaceCreateOptions::default().max_memtable_size(memtable_bytes)
-            })
+            database
+                .keyspace(space.name(), || KeyspaceCreateOptions::default().max_memtable_size(memtable_bytes))
         };
         let keyspaces = [
             open(Space::Catalogue)?,

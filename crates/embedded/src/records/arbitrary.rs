@@ -48,8 +48,12 @@ pub(super) fn product() -> impl Strategy<Value = Product> {
         (-1e9..1e9f64).prop_map(Attribute::Decimal),
         ".{0,8}".prop_map(Attribute::Text),
     ];
-    let stock = (0..3u64, 0..9u64, 0..9u64)
-        .prop_map(|(available, reserved, sold)| ZoneStock { received: 9, available, reserved, sold });
+    let stock = (0..3u64, 0..9u64, 0..9u64).prop_map(|(available, reserved, sold)| ZoneStock {
+        received: 9,
+        available,
+        reserved,
+        sold,
+    });
     let hold = (id(), id(), any::<bool>(), zone(), any::<u64>(), time()).prop_map(
         |(order, attempt, sale, zone, quantity, placed_at)| Hold {
             order: OrderId(order),
@@ -99,7 +103,16 @@ fn line() -> impl Strategy<Value = OrderLine> {
 pub(super) fn order() -> impl Strategy<Value = Order> {
     let ids = (id(), id(), zone(), vec(line(), 0..3));
     (ids, 0..6usize, text(), text(), time(), time(), any::<u16>(), any::<u64>()).prop_map(
-        |((id, user_id, geo_zone, lines), status, address, payment, created_at, updated_at, bucket, version)| {
+        |(
+            (id, user_id, geo_zone, lines),
+            status,
+            address,
+            payment,
+            created_at,
+            updated_at,
+            bucket,
+            version,
+        )| {
             Order {
                 id: OrderId(id),
                 user_id: UserId(user_id),
@@ -126,7 +139,8 @@ pub(super) fn checkout() -> impl Strategy<Value = Checkout> {
     let state = prop_oneof![
         Just(CheckoutState::Open),
         (id(), time()).prop_map(|(id, at)| CheckoutState::Committed { attempt: AttemptId(id), at }),
-        vec(short, 0..3).prop_map(|lines| CheckoutState::Aborted { reason: AbortReason::OutOfStock { lines } }),
+        vec(short, 0..3)
+            .prop_map(|lines| CheckoutState::Aborted { reason: AbortReason::OutOfStock { lines } }),
         Just(CheckoutState::Aborted { reason: AbortReason::Expired }),
     ];
     let fate = prop_oneof![
@@ -203,19 +217,28 @@ pub(super) fn cart_change() -> impl Strategy<Value = CartChange> {
 
 pub(super) fn user() -> impl Strategy<Value = User> {
     let email = "[a-zа-я]{1,6}@[a-z]{1,3}\\.ru".prop_map(|text| Email::parse(&text).unwrap());
-    (id(), email, ".{0,8}", (text(), text(), option::of(zone()), text()), time(), time(), any::<u64>()).prop_map(
-        |(id, email, password_hash, (name, phone, geo_zone, shipping_address), created_at, updated_at, version)| {
-            User {
-                id: UserId(id),
+    (id(), email, ".{0,8}", (text(), text(), option::of(zone()), text()), time(), time(), any::<u64>())
+        .prop_map(
+            |(
+                id,
                 email,
                 password_hash,
-                profile: Profile { name, phone, geo_zone, shipping_address },
+                (name, phone, geo_zone, shipping_address),
                 created_at,
                 updated_at,
-                version: Version(version),
-            }
-        },
-    )
+                version,
+            )| {
+                User {
+                    id: UserId(id),
+                    email,
+                    password_hash,
+                    profile: Profile { name, phone, geo_zone, shipping_address },
+                    created_at,
+                    updated_at,
+                    version: Version(version),
+                }
+            },
+        )
 }
 
 pub(super) fn session() -> impl Strategy<Value = Session> {
@@ -231,7 +254,15 @@ pub(super) fn session() -> impl Strategy<Value = Session> {
     let details = (any::<Option<std::net::IpAddr>>(), text(), text());
     let times = (time(), time(), time());
     (id(), option::of(id()), any::<[u8; 32]>(), state, details, times, any::<u64>()).prop_map(
-        |(id, user, hash, state, (ip_address, user_agent, device), (created_at, last_active, expires_at), version)| {
+        |(
+            id,
+            user,
+            hash,
+            state,
+            (ip_address, user_agent, device),
+            (created_at, last_active, expires_at),
+            version,
+        )| {
             Session {
                 id: SessionId(id),
                 holder: user.map_or(Holder::Guest, |user| Holder::User(UserId(user))),

@@ -1,4 +1,5 @@
-//! A cart, without its changes. Its times may have moved on since: see [`super::cart_change`].
+//! A cart's times, as of when it was last listed among the touched ones. They may have moved on since: see
+//! [`super::cart_change`].
 
 use fjall::Slice;
 use minicbor::{Decode, Encode};

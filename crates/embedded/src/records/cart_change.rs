@@ -1,6 +1,7 @@
-//! The changes of a cart: a row each, and the packed one under a key of its own that sorts first.
+//! The changes of a cart: the packed one, under a key of its own that sorts first, and the others in numbered slots.
 //!
-//! A row also says what adding it did to the cart's times, so that adding writes no other row of the cart.
+//! A row also says what adding it did to the cart's times, so that adding writes no other row of the cart; and in
+//! which round it was written, since a slot may still hold a row that has been packed.
 
 use fjall::Slice;
 use minicbor::{Decode, Encode};
@@ -15,10 +16,10 @@ use super::{
     cart::CartTimes,
     parts::{At, Id, OwnerCode, ZoneCode},
 };
-use crate::engine::{Key, KeyBuilder, Table};
+use crate::engine::{Key, KeyBuilder, KeyReader, Table};
 
-pub(crate) fn key(owner: Owner, id: ChangeId) -> Key {
-    KeyBuilder::new(Table::CartChange).owner(owner).uuid(id.0).end()
+pub(crate) fn key(owner: Owner, slot: u32) -> Key {
+    KeyBuilder::new(Table::CartChange).owner(owner).bytes(&slot.to_be_bytes()).end()
 }
 
 /// Where the packed change of a cart lies; also what the keys of all its changes start with.
@@ -34,6 +35,9 @@ pub(crate) struct StoredChange {
     pub(crate) touched_at: Timestamp,
     /// The cart lasts until then at least.
     pub(crate) expires_at: Timestamp,
+    pub(crate) round: u32,
+    /// Whether it lies under the packed key.
+    pub(crate) is_packed: bool,
 }
 
 #[derive(Encode, Decode)]
@@ -52,6 +56,8 @@ struct ChangeRecord {
     touched_at: At,
     #[n(6)]
     expires_at: At,
+    #[n(7)]
+    round: u32,
 }
 
 #[derive(Encode, Decode)]
@@ -131,7 +137,7 @@ struct NamedZoneRecord {
     at: At,
 }
 
-pub(crate) fn encode(change: &CartChange, times: CartTimes) -> Slice {
+pub(crate) fn encode(change: &CartChange, times: CartTimes, round: u32) -> Slice {
     super::encode(&ChangeRecord {
         id: Id(change.id.0),
         at: At(change.at),
@@ -140,10 +146,13 @@ pub(crate) fn encode(change: &CartChange, times: CartTimes) -> Slice {
         effect: EffectRecord::from(&change.effect),
         touched_at: At(times.updated_at),
         expires_at: At(times.expires_at),
+        round,
     })
 }
 
-pub(crate) fn decode(bytes: &[u8]) -> StoreResult<StoredChange> {
+pub(crate) fn decode(key: &[u8], bytes: &[u8]) -> StoreResult<StoredChange> {
+    let mut key = KeyReader::new(Table::CartChange, key)?;
+    key.owner()?;
     let record: ChangeRecord = super::decode("cart change", bytes)?;
     let change = CartChange {
         id: ChangeId(record.id.0),
@@ -152,7 +161,13 @@ pub(crate) fn decode(bytes: &[u8]) -> StoreResult<StoredChange> {
         keyed: record.keyed,
         effect: record.effect.into(),
     };
-    Ok(StoredChange { change, touched_at: record.touched_at.0, expires_at: record.expires_at.0 })
+    Ok(StoredChange {
+        change,
+        touched_at: record.touched_at.0,
+        expires_at: record.expires_at.0,
+        round: record.round,
+        is_packed: key.is_at_end(),
+    })
 }
 
 impl From<&Effect> for EffectRecord {
@@ -253,17 +268,25 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_change_comes_back_whole(change in arbitrary::cart_change(), touched_at in arbitrary::time(), expires_at in arbitrary::time()) {
-            let stored = StoredChange { change, touched_at, expires_at };
+        fn a_change_comes_back_whole(
+            owner in arbitrary::owner(),
+            change in arbitrary::cart_change(),
+            touched_at in arbitrary::time(),
+            expires_at in arbitrary::time(),
+            round in any::<u32>(),
+            slot in proptest::option::of(any::<u32>()),
+        ) {
+            let key = slot.map_or(packed_key(owner), |slot| key(owner, slot));
             let times = CartTimes { created_at: touched_at, updated_at: touched_at, expires_at };
-            prop_assert_eq!(decode(&encode(&stored.change, times)).unwrap(), stored);
+            let stored = StoredChange { change, touched_at, expires_at, round, is_packed: slot.is_none() };
+            prop_assert_eq!(decode(&key.bytes, &encode(&stored.change, times, round)).unwrap(), stored);
         }
 
         #[test]
-        fn the_packed_change_comes_first(owner in arbitrary::owner(), id in arbitrary::id()) {
-            let row = key(owner, ChangeId(id));
-            prop_assert!(packed_key(owner) < row);
-            prop_assert!(row.bytes.starts_with(&packed_key(owner).bytes));
+        fn the_packed_change_comes_first_and_slots_in_order(owner in arbitrary::owner(), a in any::<u32>(), b in any::<u32>()) {
+            prop_assert!(packed_key(owner) < key(owner, a));
+            prop_assert!(key(owner, a).bytes.starts_with(&packed_key(owner).bytes));
+            prop_assert_eq!(key(owner, a).cmp(&key(owner, b)), a.cmp(&b));
         }
     }
 }

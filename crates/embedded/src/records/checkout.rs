@@ -148,10 +148,7 @@ impl From<&CartTake> for CartTakeRecord {
 
 impl From<CartTakeRecord> for CartTake {
     fn from(record: CartTakeRecord) -> Self {
-        Self {
-            owner: record.owner.0,
-            covers: record.covers.into_iter().map(|id| ChangeId(id.0)).collect(),
-        }
+        Self { owner: record.owner.0, covers: record.covers.into_iter().map(|id| ChangeId(id.0)).collect() }
     }
 }
 

@@ -1,12 +1,6 @@
 //! What expires, by when. An entry is only a reminder: what it names may last longer by then, or be gone.
 
-use mobimir_core::{
-    cart::Owner,
-    id::SessionId,
-    ports::StoreResult,
-    secret::SecretHash,
-    time::Timestamp,
-};
+use mobimir_core::{cart::Owner, id::SessionId, ports::StoreResult, secret::SecretHash, time::Timestamp};
 
 use crate::{
     engine::{Key, KeyBuilder, KeyReader, Table},

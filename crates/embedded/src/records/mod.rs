@@ -33,8 +33,13 @@ use mobimir_core::ports::{StoreError, StoreResult};
 
 #[expect(clippy::expect_used, reason = "writing to memory cannot fail, and no record refuses to be encoded")]
 fn encode<T: minicbor::Encode<()>>(record: &T) -> Slice {
-    minicbor::to_vec(record).expect("a record is encoded into memory").into()
+    let mut bytes = Vec::with_capacity(USUAL_RECORD_BYTES);
+    minicbor::encode(record, &mut bytes).expect("a record is encoded into memory");
+    bytes.into()
 }
+
+/// What most records fit into.
+const USUAL_RECORD_BYTES: usize = 256;
 
 fn decode<'b, T: minicbor::Decode<'b, ()>>(what: &str, bytes: &'b [u8]) -> StoreResult<T> {
     minicbor::decode(bytes).map_err(|error| StoreError::Corrupt {

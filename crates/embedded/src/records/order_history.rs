@@ -35,11 +35,7 @@ pub(crate) fn encode(change: &StatusChange) -> Slice {
 
 pub(crate) fn decode(bytes: &[u8]) -> StoreResult<StatusChange> {
     let record: StatusChangeRecord<'_> = super::decode("order history", bytes)?;
-    Ok(StatusChange {
-        status: record.status.0,
-        at: record.at.0,
-        operator: record.operator.map(Into::into),
-    })
+    Ok(StatusChange { status: record.status.0, at: record.at.0, operator: record.operator.map(Into::into) })
 }
 
 #[cfg(test)]

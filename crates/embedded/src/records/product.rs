@@ -94,13 +94,17 @@ pub(crate) fn encode(product: &Product) -> Slice {
         category: &product.category,
         price: Amount(product.price),
         attributes: product.attributes.iter().map(AttributeRecord::from).collect(),
-        stock: product.stock.iter().map(|(zone, stock)| StockRecord {
-            zone: ZoneCode(*zone),
-            received: stock.received,
-            available: stock.available,
-            reserved: stock.reserved,
-            sold: stock.sold,
-        }).collect(),
+        stock: product
+            .stock
+            .iter()
+            .map(|(zone, stock)| StockRecord {
+                zone: ZoneCode(*zone),
+                received: stock.received,
+                available: stock.available,
+                reserved: stock.reserved,
+                sold: stock.sold,
+            })
+            .collect(),
         holds: product.holds.iter().map(HoldRecord::from).collect(),
         created_at: At(product.created_at),
         updated_at: At(product.updated_at),

@@ -37,8 +37,7 @@ pub(crate) fn encode(stored: &StoredToken) -> Slice {
 
 pub(crate) fn decode(hash: SecretHash, bytes: &[u8]) -> StoreResult<StoredToken> {
     let record: RefreshTokenRecord = super::decode("refresh token", bytes)?;
-    let token =
-        RefreshToken { hash, session: SessionId(record.session.0), expires_at: record.expires_at.0 };
+    let token = RefreshToken { hash, session: SessionId(record.session.0), expires_at: record.expires_at.0 };
     Ok(StoredToken { token, used: record.used })
 }
 

@@ -1,5 +1,6 @@
 //! What the tests share.
 
+#![expect(clippy::unwrap_used, reason = "a test stops at what it does not expect")]
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
 use std::{collections::BTreeMap, path::Path};
