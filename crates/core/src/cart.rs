@@ -18,7 +18,7 @@ pub const UNPACKED_CHANGES_MAX: usize = 32;
 
 /// How long packed parts keep their own ids after the id of the group they will become has been announced, so that
 /// whoever read the cart before (a set, a checkout) can still name them. Far longer than any request takes.
-pub const PART_IDENTITY_MS: i64 = 600_000;
+pub const PART_IDENTITY_MS: i64 = 120_000;
 
 /// How long a change made under an idempotency key is remembered, so that a retry does not count again.
 pub const KEY_MEMORY_MS: i64 = 25 * 3_600_000;
@@ -226,8 +226,6 @@ pub fn pack(id: ChangeId, owner: Owner, changes: &[CartChange], now: Timestamp) 
     let mut grown_together = BTreeMap::<ChangeId, Part>::new();
     for part in &live {
         match part.group {
-            // A guest's cart may be merged into a user's any time, twice if need be, so its parts stay who they are.
-            _ if matches!(owner, Owner::Guest(_)) => parts.push(*part),
             Some((group, announced_at)) if now.since(announced_at) >= PART_IDENTITY_MS => {
                 if part.keyed && now.since(part.at) < KEY_MEMORY_MS {
                     remembered.insert(part.id, part.at);
@@ -272,6 +270,14 @@ pub fn is_known(changes: &[CartChange], id: ChangeId) -> bool {
                 _ => false,
             }
     })
+}
+
+/// Whether all that a change of another cart brings is known here.
+pub fn has_arrived(changes: &[CartChange], brought: &CartChange) -> bool {
+    match &brought.effect {
+        Effect::Packed(packed) => packed.parts.iter().all(|part| is_known(changes, part.id)),
+        _ => is_known(changes, brought.id),
+    }
 }
 
 /// Per line and origin: of several sets that did not know each other one stands, and adds come on top.
@@ -483,10 +489,10 @@ mod tests {
             prop_assert_eq!(quantities(&changes), quantities(&mixed));
         }
 
-        /// Nor does packing again and again over hours, while people act on what they read up to ten minutes before.
+        /// Nor does packing again and again over hours, while people act on what they read up to two minutes before.
         #[test]
         fn packing_again_and_again_changes_nothing(
-            steps in proptest::collection::vec((0..6u8, 1..4u128, 1..5u64, 0..400_000i64, any::<bool>()), 1..60),
+            steps in proptest::collection::vec((0..6u8, 1..4u128, 1..5u64, 0..80_000i64, any::<bool>()), 1..60),
         ) {
             let mut now = Timestamp::from_millis(1_000);
             let (mut plain, mut packed) = (Vec::<CartChange>::new(), Vec::<CartChange>::new());
@@ -534,7 +540,7 @@ mod tests {
             }
             prop_assert_eq!(quantities(&cart), [(7, total)]);
             let Effect::Packed(packed) = &cart[0].effect else { panic!("not packed") };
-            prop_assert!(packed.parts.len() <= 25, "{} parts", packed.parts.len());
+            prop_assert!(packed.parts.len() <= 8, "{} parts", packed.parts.len());
         }
     }
 }

@@ -53,7 +53,11 @@ impl Money {
         if places.len() == 1 {
             kopecks *= 10;
         }
-        let price = roubles.checked_mul(100).map(|k| Money(k + kopecks)).ok_or_else(out_of_range)?;
+        let price = roubles
+            .checked_mul(100)
+            .and_then(|whole| whole.checked_add(kopecks))
+            .map(Money)
+            .ok_or_else(out_of_range)?;
         if price > PRICE_MAX { Err(out_of_range()) } else { Ok(price) }
     }
 
@@ -107,7 +111,12 @@ mod tests {
         assert_eq!(Money::parse_price("0.5").unwrap().to_string(), "0.50");
         assert_eq!(Money::parse_price("9999999999.99").unwrap(), PRICE_MAX);
         assert!(matches!(Money::parse_price("1.001"), Err(MoneyError::TooPrecise(_))));
-        for out_of_range in ["10000000000", "-1", "99999999999999999999999999999999999999999999999"] {
+        for out_of_range in [
+            "10000000000",
+            "-1",
+            "99999999999999999999999999999999999999999999999",
+            "1701411834604692317316873037158841057.99",
+        ] {
             assert!(
                 matches!(Money::parse_price(out_of_range), Err(MoneyError::OutOfRange(_))),
                 "{out_of_range}"

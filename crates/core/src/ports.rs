@@ -170,7 +170,8 @@ pub trait OrderStore: Send + Sync {
 
     async fn history(&self, id: OrderId) -> StoreResult<Vec<StatusChange>>;
 
-    /// Moves the order from `from` and writes the move to its history, if `from` is where it stands.
+    /// Moves the order from `from` and writes the move to its history, if `from` is where it stands. Times in a history do
+    /// not run backwards: a move counts as no earlier than the one before.
     async fn transition(
         &self,
         id: OrderId,

@@ -221,7 +221,8 @@ impl Product {
         let Ok(target) = u64::try_from(target) else {
             return StockOutcome::Insufficient { available: stock.available };
         };
-        if target > STOCK_MAX {
+        // A cancellation may have lifted it past the limit; from there it may still go down.
+        if target > STOCK_MAX.max(stock.available) {
             return StockOutcome::TooMuch;
         }
         stock.received = stock.received + target - stock.available;

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use jiff::tz::TimeZone;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
@@ -28,9 +27,10 @@ pub enum TimeError {
 
 const MS_PER_DAY: i64 = 86_400_000;
 
-/// 0000-01-01 to 9999-12-31: what RFC 3339 can write.
+/// 0000-01-01 to 9999-12-30T22:00: what RFC 3339 can write, less the last hours, which have no place in every time
+/// zone.
 const MILLIS_MIN: i64 = -62_167_219_200_000;
-const MILLIS_MAX: i64 = 253_402_214_400_000;
+const MILLIS_MAX: i64 = 253_402_207_200_000;
 
 impl Timestamp {
     pub const fn from_millis(ms: i64) -> Self {
@@ -65,9 +65,17 @@ impl Timestamp {
     }
 
     pub fn parse(text: &str) -> Result<Self, TimeError> {
-        let parsed: jiff::Timestamp =
-            text.parse().map_err(|_| TimeError::BadTimestamp(text.chars().take(40).collect()))?;
-        Ok(Self::from_millis(parsed.as_millisecond()))
+        if let Ok(parsed) = text.parse::<jiff::Timestamp>() {
+            return Ok(Self::from_millis(parsed.as_millisecond()));
+        }
+        // People write the last second there is to mean "for ever".
+        let is_the_end = text.starts_with("9999-12-3")
+            && text.get(..19).is_some_and(|text| text.parse::<jiff::civil::DateTime>().is_ok());
+        if is_the_end {
+            Ok(Self(MILLIS_MAX))
+        } else {
+            Err(TimeError::BadTimestamp(text.chars().take(40).collect()))
+        }
     }
 }
 
@@ -123,14 +131,16 @@ impl Day {
             return Err(bad());
         }
         let date: jiff::civil::Date = text.parse().map_err(|_| bad())?;
-        let start = date.to_zoned(TimeZone::UTC).map_err(|_| bad())?;
-        Ok(Timestamp::from_millis(start.timestamp().as_millisecond()).day())
+        let days = date.duration_since(jiff::civil::date(1970, 1, 1)).as_hours() / 24;
+        Ok(Self(i32::try_from(days).map_err(|_| bad())?))
     }
 }
 
 impl std::fmt::Display for Day {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.start().to_string().get(..10).unwrap_or_default())
+        let days = jiff::Span::new().try_days(self.0).map_err(|_| std::fmt::Error)?;
+        let date = jiff::civil::date(1970, 1, 1).checked_add(days).map_err(|_| std::fmt::Error)?;
+        write!(f, "{date}")
     }
 }
 
@@ -182,11 +192,20 @@ mod tests {
         assert_eq!(time.to_string(), "2025-11-28T09:00:00.500Z");
         assert_eq!(time.day().to_string(), "2025-11-28");
         assert_eq!(Timestamp::from_millis(0).to_string(), "1970-01-01T00:00:00.000Z");
+        let end = Timestamp::parse("9999-12-31T23:59:59Z").unwrap();
+        assert_eq!(end, Timestamp::from_millis(i64::MAX));
+        assert_eq!(end.to_string(), "9999-12-30T22:00:00.000Z");
     }
 
     #[test]
     fn a_day_is_a_real_one() {
-        assert_eq!(Day::parse("2024-02-29").unwrap().to_string(), "2024-02-29");
+        for day in ["2024-02-29", "1970-01-01", "1969-12-31", "0001-01-01", "9999-12-31"] {
+            assert_eq!(Day::parse(day).unwrap().to_string(), day);
+        }
+        assert_eq!(
+            Day::parse("2025-11-28").unwrap(),
+            Timestamp::parse("2025-11-28T23:59:59.999Z").unwrap().day()
+        );
         for bad in ["2025-02-29", "2025-1-1", "28.11.2025", "", "2025-11-28T00:00:00Z", "+002025-11-28"] {
             assert!(Day::parse(bad).is_err(), "{bad}");
         }

@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read, Write},
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
 
@@ -60,7 +61,8 @@ pub(crate) fn claim(dir: &Path) -> Result<File, OpenError> {
     if !is_ours_or_empty(dir).map_err(failed)? {
         return Err(OpenError::NotOurs { dir: dir.into() });
     }
-    fs::create_dir_all(dir).map_err(failed)?;
+    // Password hashes and tokens' hashes are in it.
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
     let lock = lock(dir)?;
     match read_small(&dir.join(VERSION_FILE)) {
         Ok(found) if found.trim_end() == VERSION_TEXT => {}

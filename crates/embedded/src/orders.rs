@@ -74,6 +74,8 @@ impl OrderStore for EmbeddedStore {
                 return Ok(Transition::StandsAt(stored.order.status));
             }
             let moved = stored.order.moved(change.status, change.at);
+            // A move that was decided before another was written stands after it, and so does its time.
+            let change = StatusChange { at: moved.updated_at, ..change };
             txn.put(order_history::key(id, stored.history_lines), order_history::encode(&change));
             put(txn, &StoredOrder { order: moved.clone(), history_lines: stored.history_lines + 1 });
             Ok(Transition::Moved(moved))

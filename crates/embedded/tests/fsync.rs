@@ -149,7 +149,7 @@ fn after_a_failed_sync_nothing_is_acknowledged_and_nothing_acknowledged_is_lost(
     assert_eq!(log.last().map(String::as_str), Some("read 0"));
 
     let store = open(&dir.path().join("data"));
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for number in acknowledged {
         let found = runtime.block_on(ProductStore::get(&store, product_id(number))).unwrap();
         assert!(found.is_some(), "product {number} was acknowledged");

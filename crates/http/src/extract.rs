@@ -6,9 +6,9 @@ use axum::{
     extract::{FromRequest, FromRequestParts, Request},
     response::{IntoResponse, Response},
 };
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use mobimir_core::{
     id::UserId,
     page::{PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX},
@@ -49,15 +49,34 @@ impl<T: DeserializeOwned> FromRequest<AppState> for OptionalBody<T> {
 
 pub(crate) async fn read_body(request: Request, state: &AppState) -> Result<Bytes, Problem> {
     let limit = state.inner.limits.body_bytes_max;
-    match Limited::new(request.into_body(), limit).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            let detail = format!("expected a body of at most {limit} bytes");
-            Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail))
-        }
-        Err(_) => Err(Problem::bad_request("the body ended early or is not well-formed")),
+    let too_large = || {
+        let detail = format!("expected a body of at most {limit} bytes");
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
+    };
+    let announced =
+        request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    if announced.is_some_and(|bytes: usize| bytes > limit) && request.headers().contains_key(header::EXPECT) {
+        // The client asks before it sends.
+        return Err(too_large());
     }
+    let mut stream = request.into_body();
+    let mut body = BytesMut::new();
+    let mut seen = 0;
+    while let Some(frame) = stream.frame().await {
+        let frame = frame.map_err(|_| Problem::bad_request("the body ended early or is not well-formed"))?;
+        let Some(chunk) = frame.data_ref() else { continue };
+        seen += chunk.len();
+        if seen <= limit {
+            body.extend_from_slice(chunk);
+        } else if seen > limit + REFUSED_BYTES_READ_MAX {
+            break;
+        }
+        // What is too long is read on for a while: a client that is still sending would not see the answer.
+    }
+    if seen > limit { Err(too_large()) } else { Ok(body.freeze()) }
 }
+
+const REFUSED_BYTES_READ_MAX: usize = 16 * 1024 * 1024;
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     // Every body is an object; serde would take an array for one, field by field.
@@ -66,9 +85,20 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         return Err(Problem::invalid("expected a JSON object, got an array"));
     }
     serde_json::from_slice(bytes).map_err(|error| match error.classify() {
-        serde_json::error::Category::Data => Problem::invalid(error.to_string()),
+        serde_json::error::Category::Data => Problem::invalid(without_value(&error.to_string())),
         _ => Problem::new(StatusCode::BAD_REQUEST, "bad_json", format!("expected a JSON body: {error}")),
     })
+}
+
+/// What serde says of a value that does not fit, without the value: it may be a password.
+fn without_value(message: &str) -> String {
+    match message.split_once(", expected ") {
+        Some((found, expected)) if found.starts_with("invalid ") => {
+            let kind = found.split(['`', '"']).next().unwrap_or_default().trim_end();
+            format!("{kind}, expected {expected}")
+        }
+        _ => message.to_owned(),
+    }
 }
 
 /// A query string.
@@ -95,6 +125,20 @@ impl FromRequestParts<AppState> for PathId {
         let path = axum::extract::Path::<String>::from_request_parts(parts, state).await;
         let id = path.ok().and_then(|path| Uuid::parse_str(&path.0).ok());
         id.map(PathId).ok_or_else(|| Problem::bad_request("expected a UUID in the path"))
+    }
+}
+
+/// Two segments of the path.
+pub(crate) struct PathPair(pub(crate) String, pub(crate) String);
+
+impl FromRequestParts<AppState> for PathPair {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
+        match axum::extract::Path::<(String, String)>::from_request_parts(parts, state).await {
+            Ok(axum::extract::Path((first, second))) => Ok(Self(first, second)),
+            Err(_) => Err(Problem::bad_request("the path is not well-formed")),
+        }
     }
 }
 
@@ -141,7 +185,13 @@ impl FromRequestParts<AppState> for Operator {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
-        let token = bearer(&parts.headers).ok_or_else(Problem::unauthorized)?;
+        Self::require(&parts.headers, state).await
+    }
+}
+
+impl Operator {
+    pub(crate) async fn require(headers: &HeaderMap, state: &AppState) -> Result<Self, Problem> {
+        let token = bearer(headers).ok_or_else(Problem::unauthorized)?;
         if state.is_operator(token) {
             return Ok(Self);
         }

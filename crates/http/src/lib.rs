@@ -51,7 +51,7 @@ async fn method_not_allowed() -> Problem {
 }
 
 async fn not_found(State(state): State<AppState>, request: Request) -> Response {
-    if request.uri().path().starts_with("/v1/") {
+    if request.uri().path() == "/v1" || request.uri().path().starts_with("/v1/") {
         return Problem::not_found("the path").into_response();
     }
     storefront::not_found_page(&state, request.headers()).await

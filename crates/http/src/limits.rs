@@ -25,7 +25,7 @@ impl Default for Limits {
             header_read_ms_max: 60_000,
             request_ms_max: 10_000,
             connections_max: 10_000,
-            shutdown_ms_max: 20_000,
+            shutdown_ms_max: 12_000,
         }
     }
 }

@@ -190,7 +190,7 @@ impl Config {
             let line =
                 error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             // A secret must not be quoted.
-            bail!("{name}:{line}: {}", error.message());
+            bail!("{name}:{line}: {}", without_value(error.message()));
         }
         let mut table: toml::Table = toml::from_str(text)?;
         for (key, kind) in KEYS {
@@ -214,9 +214,9 @@ impl Config {
             }
             place.insert(leaf.to_owned(), value);
         }
-        let config: Config = table
-            .try_into()
-            .map_err(|error: toml::de::Error| anyhow::anyhow!("environment: {}", error.message()))?;
+        let config: Config = table.try_into().map_err(|error: toml::de::Error| {
+            anyhow::anyhow!("environment: {}", without_value(error.message()))
+        })?;
         config.check()?;
         Ok(config)
     }
@@ -233,6 +233,17 @@ impl Config {
             bail!("limits: expected numbers above zero");
         }
         Ok(())
+    }
+}
+
+/// What serde says of a value that does not fit, without the value.
+fn without_value(message: &str) -> String {
+    match message.split_once(", expected ") {
+        Some((found, expected)) if found.starts_with("invalid ") => {
+            let kind = found.split(['`', '"']).next().unwrap_or_default().trim_end();
+            format!("{kind}, expected {expected}")
+        }
+        _ => message.to_owned(),
     }
 }
 
@@ -277,5 +288,7 @@ mod tests {
     fn a_secret_is_not_shown() {
         let config = Config::parse("operator_token = \"a-very-long-secret\"", "c", none).unwrap();
         assert!(!format!("{config:?}").contains("very-long"));
+        let wrong = Config::parse("operator_token = 1234567890123", "c", none).unwrap_err().to_string();
+        assert!(!wrong.contains("12345"), "{wrong}");
     }
 }

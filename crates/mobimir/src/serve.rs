@@ -132,17 +132,17 @@ fn run(config: Config, catalogue: Option<(u64, usize)>) -> Result<()> {
 }
 
 async fn run_shop(config: Config, policy: Policy, catalogue: Option<(u64, usize)>) -> Result<()> {
+    let stop = Stop::on_signals()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let (data, options) = (config.data.clone(), Options::from(&config.embedded));
     let store = tokio::task::spawn_blocking(move || EmbeddedStore::open(&data, &options)).await??;
-    let stop = Stop::on_signals()?;
 
     if let Some((seed, products)) = catalogue {
         fill(&store, seed, products, &config, clock.as_ref(), &stop).await?;
     }
     let shop = Shop::new(store.stores(), clock.clone(), settings(&config, &policy));
     // What a crash left open is finished before anybody can add to it.
-    shop.reconcile().await;
+    shop.reconcile_at_start().await;
 
     let listener = TcpListener::bind(config.listen)
         .await

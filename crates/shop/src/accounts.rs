@@ -3,6 +3,7 @@
 use mobimir_core::{
     cart::{self, Owner},
     id::{self, SessionId, UserId},
+    invariant::Invariant,
     page::Page,
     ports::StoreError,
     secret::{AccessToken, RefreshSecret},
@@ -156,12 +157,16 @@ impl Shop {
             .inner
             .logins
             .begin(email.as_str(), client.ip_address, self.now())
+            .await
             .map_err(|refused| LoginError::TooMany { retry_after_s: refused.retry_after_s })?;
         let user = self.stores().users.by_email(&email).await?;
         let hash = user.as_ref().map(|user| user.password_hash.clone());
         let matches = self.inner.passwords.verify(password.to_owned(), hash).await?;
-        let Some(user) = user.filter(|_| matches) else { return Err(LoginError::BadCredentials) };
-        self.inner.logins.succeeded(attempt);
+        let Some(user) = user.filter(|_| matches) else {
+            attempt.failed();
+            return Err(LoginError::BadCredentials);
+        };
+        drop(attempt);
 
         let now = self.now();
         let expires_at = now.plus_ms(self.settings().session_ttl_ms);
@@ -184,6 +189,13 @@ impl Shop {
             RefreshUse::First(session) => session,
             RefreshUse::Again(session) => {
                 self.end_session(session).await?;
+                let ended = self
+                    .stores()
+                    .sessions
+                    .get(session, now)
+                    .await?
+                    .is_none_or(|session| !session.is_live(now));
+                self.inner.invariants.check(Invariant::Ses2, ended);
                 return Err(RefreshError::Used);
             }
             RefreshUse::Unknown => return Err(RefreshError::Unknown),
@@ -294,10 +306,30 @@ impl Shop {
         self.stores().carts.append(Owner::User(user), changes, self.user_cart_expiry(now), now).await
     }
 
+    /// CRT-2: whatever the guest's cart is made of is known in the user's.
+    async fn check_merged(&self, guest: SessionId, user: UserId) -> Result<(), StoreError> {
+        let now = self.now();
+        let of_guest = self.stores().carts.read(Owner::Guest(guest), now).await?;
+        let of_user = self
+            .stores()
+            .carts
+            .read(Owner::User(user), now)
+            .await?
+            .map(|cart| cart.changes)
+            .unwrap_or_default();
+        let all_there =
+            of_guest.iter().flat_map(|cart| &cart.changes).all(|change| cart::has_arrived(&of_user, change));
+        if !self.inner.invariants.check(Invariant::Crt2, all_there) {
+            tracing::error!(%guest, %user, "CRT-2 is broken: a change of the guest's cart is missing from the user's");
+        }
+        Ok(())
+    }
+
     /// The last look at a closed guest's cart.
     pub(crate) async fn finish_merge(&self, guest: &Session) -> Result<(), StoreError> {
         let SessionState::Closed { at, into, merged: false } = guest.state else { return Ok(()) };
         self.copy_guest_cart(guest.id, into, at).await?;
+        self.check_merged(guest.id, into).await?;
         self.move_session(guest.id, |session| match session.state {
             SessionState::Closed { at, into, merged: false } => {
                 Some(SessionState::Closed { at, into, merged: true })

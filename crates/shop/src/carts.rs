@@ -121,6 +121,9 @@ impl Shop {
                 let effect = Effect::Cover { covers: line.made_of.clone(), order: None };
                 self.change_cart(caller, self.new_change(caller, effect)).await
             }
+            None if self.stores().products.get(product).await?.is_none() => {
+                Err(CartError::UnknownProduct(product))
+            }
             None => Ok(self.cart(caller).await?),
         }
     }
@@ -145,6 +148,12 @@ impl Shop {
         let page = self.stores().carts.untouched(untouched_since, after, limit, now).await?;
         let mut items = Vec::with_capacity(page.items.len());
         for (owner, stored) in page.items {
+            // CRT-3: the cart of a guest whose session has ended, or went into a user's, is nobody's any more.
+            if let Owner::Guest(guest) = owner
+                && !self.stores().sessions.get(guest, now).await?.is_some_and(|session| session.is_live(now))
+            {
+                continue;
+            }
             let contents = self.contents(owner, Some(stored)).await?;
             if !contents.items.is_empty() {
                 items.push(contents);
@@ -183,8 +192,15 @@ impl Shop {
 
     async fn change_cart(&self, caller: &Caller, change: CartChange) -> Result<CartContents, CartError> {
         let (owner, now) = (caller.cart_owner(), self.now());
+        let (id, at) = (change.id, change.at);
         self.stores().carts.append(owner, vec![change], self.cart_expiry(caller, now), now).await?;
-        Ok(self.cart(caller).await?)
+        let stored = self.stores().carts.read(owner, self.now()).await?;
+        let changes = stored.as_ref().map_or(&[][..], |stored| &stored.changes);
+        // Packed away since then it may be gone for a good reason, and there is nothing to say.
+        if !changes.iter().any(|change| change.at >= at && matches!(change.effect, Effect::Packed(_))) {
+            self.inner.invariants.check(Invariant::Crt1, cart::is_known(changes, id));
+        }
+        Ok(self.contents(owner, stored).await?)
     }
 
     async fn check_stock(

@@ -9,7 +9,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -18,8 +18,9 @@ use mobimir_core::{
     cart::{CartChange, Effect, Owner},
     checkout::{AbortReason, CartTake, Checkout, CheckoutState, Fate, LINES_MAX, ShortLine},
     id::{self, AttemptId, ChangeId, OrderId, ProductId, UserId},
+    invariant::Invariant,
     order::{Order, OrderLine},
-    ports::StoreError,
+    ports::{Period, StoreError},
     product::{Decision, Hold, HoldKind, HoldOutcome, QUANTITY_MAX, Verdict},
     time::{Timestamp, Version},
     zone::Zone,
@@ -79,6 +80,8 @@ pub enum PlaceOrderError {
 
 /// How long to wait before asking again for a product whose hold list is full.
 const FULL_WAIT_MS: u64 = 5;
+/// Of so many orders, one is looked for before it is acknowledged.
+const ORDERS_PER_SAMPLE: u8 = 32;
 /// How often a lost race for the record is tried again before the caller is asked to come back.
 const RACES_MAX: usize = 16;
 
@@ -90,8 +93,20 @@ impl Shop {
         request: OrderRequest,
     ) -> Result<Placed, PlaceOrderError> {
         let order_id = OrderId::of(user, key);
-        let _running = self.inner.running_checkouts.enter(order_id).ok_or(PlaceOrderError::InProgress)?;
         let give_up_at = self.now().plus_ms(self.settings().checkout_request_ms_max);
+        // What is over needs nobody's leave to be told again.
+        if let Some(over) = self.stores().products.get_checkout(order_id).await?
+            && let Some(answer) = self.replay(&over, &request).await?
+        {
+            return answer;
+        }
+        let _running = self.inner.running_checkouts.enter(order_id).ok_or(PlaceOrderError::InProgress)?;
+        // Two orders of one cart under different keys come one after the other; the second finds the cart empty.
+        let cart_turn = request.items.is_none().then(|| self.inner.cart_orders.of(user));
+        let _cart_turn = match &cart_turn {
+            Some(turn) => Some(turn.lock().await),
+            None => None,
+        };
 
         let found = self.stores().products.get_checkout(order_id).await?;
         let (mut checkout, mut replayed) = match found {
@@ -123,20 +138,44 @@ impl Shop {
                 }
                 CheckoutState::Committed { .. } => {
                     self.carry_out(&checkout, give_up_at).await?;
+                    self.sample_order(&checkout).await?;
                     return Ok(Placed { order: checkout.order(), replayed });
                 }
                 CheckoutState::Aborted { reason } => {
                     self.carry_out(&checkout, give_up_at).await?;
-                    return Err(match reason {
-                        AbortReason::OutOfStock { lines } => {
-                            PlaceOrderError::OutOfStock { lines: lines.clone(), replayed }
-                        }
-                        AbortReason::Expired => PlaceOrderError::Expired,
-                    });
+                    return Err(refusal(reason, replayed));
                 }
             }
         }
         Err(PlaceOrderError::InProgress)
+    }
+
+    /// The answer to a request whose order was decided and carried out before; `None` while there is still work to do.
+    async fn replay(
+        &self,
+        checkout: &Checkout,
+        request: &OrderRequest,
+    ) -> Result<Option<Result<Placed, PlaceOrderError>>, PlaceOrderError> {
+        if checkout.request_hash != request.hash {
+            return Err(PlaceOrderError::Mismatch);
+        }
+        if checkout.due_at.is_some() {
+            return Ok(None);
+        }
+        Ok(match &checkout.state {
+            CheckoutState::Open => None,
+            CheckoutState::Committed { .. } => {
+                // ORD-1, ORD-2: the one order of this key is there, with what was ordered.
+                let stored = self.stores().orders.get(checkout.order_id).await?;
+                self.inner.invariants.check(Invariant::Ord1, stored.is_some());
+                let same = stored.is_none_or(|order| {
+                    order.lines == checkout.lines && order.created_at == checkout.created_at
+                });
+                self.inner.invariants.check(Invariant::Ord2, same);
+                Some(Ok(Placed { order: checkout.order(), replayed: true }))
+            }
+            CheckoutState::Aborted { reason } => Some(Err(refusal(reason, true))),
+        })
     }
 
     /// The record as it is first written: lines and prices as they are now, whatever becomes of the cart.
@@ -382,6 +421,25 @@ impl Shop {
         self.stores().carts.append(take.owner, vec![change], self.user_cart_expiry(now), now).await
     }
 
+    /// ORD-1, looked at for some orders just before they are acknowledged: found by id and in the owner's history.
+    async fn sample_order(&self, checkout: &Checkout) -> Result<(), StoreError> {
+        if !checkout.order_id.as_bytes()[0].is_multiple_of(ORDERS_PER_SAMPLE) {
+            return Ok(());
+        }
+        let orders = &self.stores().orders;
+        let at = checkout.created_at;
+        let moment = Period { from: Some(at), to: Some(at.plus_ms(1)) };
+        let listed =
+            orders.by_user(checkout.user_id, moment, None, mobimir_core::page::PAGE_ITEMS_MAX).await?;
+        let in_history =
+            listed.next.is_some() || listed.items.iter().any(|order| order.id == checkout.order_id);
+        let found = orders.get(checkout.order_id).await?.is_some() && in_history;
+        if !self.inner.invariants.check(Invariant::Ord1, found) {
+            tracing::error!(order = %checkout.order_id, "ORD-1 is broken: a written order is not found");
+        }
+        Ok(())
+    }
+
     /// Nobody waits for this: a record that stays due is looked at once more, in vain.
     fn mark_settled(&self, checkout: &Checkout) {
         let (shop, checkout) = (self.clone(), checkout.clone());
@@ -398,6 +456,13 @@ impl Shop {
             what: format!("the checkout of order {order} has vanished"),
             source: None,
         })
+    }
+}
+
+fn refusal(reason: &AbortReason, replayed: bool) -> PlaceOrderError {
+    match reason {
+        AbortReason::OutOfStock { lines } => PlaceOrderError::OutOfStock { lines: lines.clone(), replayed },
+        AbortReason::Expired => PlaceOrderError::Expired,
     }
 }
 
@@ -450,3 +515,20 @@ impl Drop for Running<'_> {
         self.running.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.order);
     }
 }
+
+/// Turns of those who order one user's cart.
+#[derive(Default)]
+pub(crate) struct CartOrders(Mutex<HashMap<UserId, Arc<tokio::sync::Mutex<()>>>>);
+
+impl CartOrders {
+    fn of(&self, user: UserId) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that nobody holds any more are of no use.
+        if turns.len() >= TURNS_KEPT_MAX {
+            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        }
+        turns.entry(user).or_default().clone()
+    }
+}
+
+const TURNS_KEPT_MAX: usize = 1_024;

@@ -46,6 +46,7 @@ struct Inner {
     passwords: passwords::Passwords,
     logins: login_guard::LoginGuard,
     running_checkouts: checkout::RunningCheckouts,
+    cart_orders: checkout::CartOrders,
     reconciler_wakeup: tokio::sync::Notify,
 }
 
@@ -66,6 +67,7 @@ impl Shop {
             passwords: passwords::Passwords::new(settings.password_memory_kib),
             logins: login_guard::LoginGuard::default(),
             running_checkouts: checkout::RunningCheckouts::default(),
+            cart_orders: checkout::CartOrders::default(),
             reconciler_wakeup: tokio::sync::Notify::new(),
             invariants: InvariantCounters::default(),
             stores,

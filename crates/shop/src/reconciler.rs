@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use mobimir_core::{
-    checkout::{AbortReason, Checkout, CheckoutState, Fate},
+    checkout::{AbortReason, Checkout, CheckoutState, Fate, SETTLE_GRACE_MS},
     invariant::Invariant,
     ports::StoreError,
     product::{Decision, HoldKind, ProductPosition, ProductQuery, ProductSort, Verdict},
@@ -63,11 +63,23 @@ impl Shop {
         self.inner.reconciler_wakeup.notify_one();
     }
 
+    /// The pass of a shop that has just started, alone on its stores: whatever was decided and not carried out was left
+    /// by a crash, so nobody's grace has to be waited for.
+    pub async fn reconcile_at_start(&self) -> Reconciled {
+        let mut done = Reconciled::default();
+        let all_decided = self.now().plus_ms(SETTLE_GRACE_MS);
+        if let Err(error) = self.reconcile_checkouts(all_decided, &mut done).await {
+            done.failures += 1;
+            tracing::warn!(%error, "the reconciler will try again");
+        }
+        done
+    }
+
     /// One pass over all that is due.
     pub async fn reconcile(&self) -> Reconciled {
         let mut done = Reconciled::default();
         let passes = [
-            self.reconcile_checkouts(&mut done).await,
+            self.reconcile_checkouts(self.now(), &mut done).await,
             self.reconcile_holds(&mut done).await,
             self.reconcile_merges(&mut done).await,
         ];
@@ -78,8 +90,8 @@ impl Shop {
         done
     }
 
-    async fn reconcile_checkouts(&self, done: &mut Reconciled) -> Result<(), StoreError> {
-        for checkout in self.stores().products.due_checkouts(self.now(), BATCH_ITEMS_MAX).await? {
+    async fn reconcile_checkouts(&self, due: Timestamp, done: &mut Reconciled) -> Result<(), StoreError> {
+        for checkout in self.stores().products.due_checkouts(due, BATCH_ITEMS_MAX).await? {
             match self.reconcile_checkout(checkout).await {
                 Ok(()) => done.checkouts += 1,
                 Err(error) => {
@@ -94,6 +106,9 @@ impl Shop {
     async fn reconcile_checkout(&self, mut checkout: Checkout) -> Result<(), PlaceOrderError> {
         let now = self.now();
         if checkout.is_open() {
+            if now < checkout.deadline {
+                return Ok(());
+            }
             // Whoever runs it still may win until here; nothing is given back before this is won.
             let Ok(aborted) = checkout.abort(AbortReason::Expired, now) else { return Ok(()) };
             if !self.stores().products.update_checkout(aborted.clone(), checkout.version).await? {
@@ -177,8 +192,13 @@ impl Shop {
         let now = self.now();
         let closed_before = now.plus_ms(-(MERGE_LOOK_MS + self.settings().session_cache_ms));
         for guest in self.stores().sessions.unmerged(closed_before, BATCH_ITEMS_MAX, now).await? {
-            self.finish_merge(&guest).await?;
-            done.merges += 1;
+            match self.finish_merge(&guest).await {
+                Ok(()) => done.merges += 1,
+                Err(error) => {
+                    done.failures += 1;
+                    tracing::warn!(%error, guest = %guest.id, "a merge could not be finished yet");
+                }
+            }
         }
         Ok(())
     }

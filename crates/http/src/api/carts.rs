@@ -3,7 +3,7 @@
 use axum::{extract::State, response::Response};
 use http::{HeaderMap, StatusCode};
 use mobimir_core::{id::ProductId, zone::Zone};
-use mobimir_shop::CartError;
+use mobimir_shop::{CartContents, CartError};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -77,8 +77,11 @@ async fn set(
     PathId(id): PathId,
     Body(body): Body<SetBody>,
 ) -> Result<Response, Problem> {
-    let changed =
-        state.shop.set_in_cart(&caller, ProductId(id), quantity(body.quantity)?, body.geo_zone).await;
+    of_path(state.shop.set_in_cart(&caller, ProductId(id), quantity(body.quantity)?, body.geo_zone).await)
+}
+
+/// The answer to a change of a line whose product stands in the path: there, an unknown one is 404.
+fn of_path(changed: Result<CartContents, CartError>) -> Result<Response, Problem> {
     match changed {
         Ok(cart) => Ok(json(StatusCode::OK, &CartView::own(cart))),
         Err(CartError::UnknownProduct(_)) => Err(Problem::not_found("the product")),
@@ -94,7 +97,7 @@ async fn remove(
     Holder(caller): Holder,
     PathId(id): PathId,
 ) -> Result<Response, Problem> {
-    Ok(json(StatusCode::OK, &CartView::own(state.shop.remove_from_cart(&caller, ProductId(id)).await?)))
+    of_path(state.shop.remove_from_cart(&caller, ProductId(id)).await)
 }
 
 /// Empty the cart

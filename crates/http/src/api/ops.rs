@@ -2,7 +2,7 @@
 
 use axum::{
     body::Body,
-    extract::{Path, State},
+    extract::State,
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    extract::{Operator, json},
+    extract::{Operator, PathPair, json},
     problem::Problem,
     state::AppState,
     views::List,
@@ -78,10 +78,7 @@ async fn migrations(_: Operator) -> Result<Response, Problem> {
 #[utoipa::path(post, path = "/v1/ops/migrations/{entity}/{action}", tag = "operations", security(("token" = [])),
     params(("entity" = String, Path, description = "`carts`, `orders` or `sessions`"), ("action" = String, Path, description = "`advance`, `rollback`, `pause` or `resume`")),
     responses((status = 409, description = "`no_migration`", body = Problem, content_type = "application/problem+json"), (status = 404, body = Problem, content_type = "application/problem+json")))]
-async fn act_on_migration(
-    _: Operator,
-    Path((entity, action)): Path<(String, String)>,
-) -> Result<Response, Problem> {
+async fn act_on_migration(_: Operator, PathPair(entity, action): PathPair) -> Result<Response, Problem> {
     if !ENTITIES.contains(&entity.as_str()) || !ACTIONS.contains(&action.as_str()) {
         return Err(Problem::not_found("the migration or the action"));
     }

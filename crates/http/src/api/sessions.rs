@@ -4,7 +4,7 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -40,7 +40,7 @@ async fn start(
     OptionalBody(_): OptionalBody<StartBody>,
 ) -> Result<Response, Problem> {
     let session = state.shop.start_guest_session(client).await?;
-    Ok(json(StatusCode::CREATED, &GuestSessionView::from(session)))
+    Ok(secret(json(StatusCode::CREATED, &GuestSessionView::from(session))))
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -66,7 +66,7 @@ async fn log_in(
     let session =
         detached(async move { state.shop.log_in(&body.email, &body.password, guest, client).await })
             .await??;
-    Ok(json(StatusCode::OK, &UserSessionView::from(session)))
+    Ok(secret(json(StatusCode::OK, &UserSessionView::from(session))))
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -79,7 +79,7 @@ struct RefreshBody {
     responses((status = 200, body = UserSessionView), (status = 401, description = "`bad_refresh_token` or `refresh_token_used`", body = Problem, content_type = "application/problem+json")))]
 async fn refresh(State(state): State<AppState>, Body(body): Body<RefreshBody>) -> Result<Response, Problem> {
     let session = detached(async move { state.shop.refresh(&body.refresh_token).await }).await??;
-    Ok(json(StatusCode::OK, &UserSessionView::from(session)))
+    Ok(secret(json(StatusCode::OK, &UserSessionView::from(session))))
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -113,4 +113,10 @@ async fn own(
 async fn log_out(State(state): State<AppState>, Holder(caller): Holder) -> Result<Response, Problem> {
     state.shop.log_out(&caller).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// An answer with tokens in it, which nobody should keep on the way.
+fn secret(mut response: Response) -> Response {
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }

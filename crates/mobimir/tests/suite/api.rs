@@ -56,6 +56,7 @@ async fn products_are_made_changed_and_found() {
     );
     assert_eq!(operator.put(&path, json!({ "delta": -7 })).await.expect(200)["available"], 0);
     operator.put(&path, json!({ "delta": -1 })).await.problem(409, "insufficient_stock");
+    operator.put(&path, json!({ "delta": -5_000_000_000i64 })).await.problem(409, "insufficient_stock");
     operator.put(&path, json!({ "quantity": 1_000_000_000u64 })).await.expect(200);
     operator.put(&path, json!({ "quantity": 1_000_000_001u64 })).await.expect(422);
     operator.put(&path, json!({ "delta": 1 })).await.expect(422);
@@ -334,6 +335,7 @@ async fn carts_are_filled_changed_and_merged() {
     );
     assert_eq!(quantities(&visitor.delete(&format!("/v1/cart/items/{phone}")).await.expect(200)), [1]);
     assert_eq!(quantities(&visitor.delete(&format!("/v1/cart/items/{phone}")).await.expect(200)), [1]);
+    visitor.delete("/v1/cart/items/01890000-0000-7000-8000-000000000000").await.problem(404, "not_found");
     assert_eq!(quantities(&visitor.delete("/v1/cart").await.expect(200)), [0; 0]);
     visitor.post("/v1/cart/items", json!({ "product_id": phone, "quantity": 2 })).await.expect(200);
 
@@ -646,6 +648,14 @@ async fn carts_are_abandoned_and_end_with_their_time() {
     assert_eq!(customer.client.get("/v1/cart").await.expect(200)["status"], "abandoned");
     let touched = customer.client.post("/v1/cart/items", add).await.expect(200);
     assert_eq!(touched["status"], "active");
+    // A guest who logs out, or whose cart went into a user's, has no cart to abandon.
+    let gone = Client::new(host).post("/v1/sessions", json!({})).await.expect(201);
+    let mut leaving = Client::with_token(host, gone["token"].as_str().unwrap());
+    leaving.post("/v1/cart/items", json!({ "product_id": phone, "quantity": 1 })).await.expect(200);
+    leaving.delete("/v1/sessions/current").await.expect(204);
+    tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
+    let listed = operator.get(abandoned).await.expect(200);
+    assert!(listed["items"].as_array().unwrap().iter().all(|cart| cart["session_id"] != gone["session_id"]), "{listed}");
     until("the end of the guest's cart", &mut operator, abandoned, &|answer| !of_guest(answer)).await;
     until("the end of the guest's session", &mut visitor, "/v1/cart", &|answer| answer.status == 401).await;
     assert_eq!(quantities(&customer.client.get("/v1/cart").await.expect(200)), [4]);

@@ -259,6 +259,55 @@ async fn a_merge_beside_running_changes_loses_nothing_and_applies_once() {
     assert_no_violation(&host).await;
 }
 
+/// A cart is ordered once, whatever keys its owner sends at once; and what is over is told again without waiting.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_cart_makes_one_order_under_many_keys() {
+    let dir = TempDir::new().unwrap();
+    let shop = Process::serve(&dir.path().join("data"));
+    let host = shop.host.clone();
+    let phone = product(&host, 1_000).await;
+    let mut customer = Customer::new(&host).await;
+    customer.client.post("/v1/cart/items", json!({ "product_id": phone, "quantity": 5 })).await.expect(200);
+    let token = customer.login["token"].as_str().unwrap().to_owned();
+    let order = |key: String| {
+        let (host, token) = (host.clone(), token.clone());
+        tokio::spawn(async move { Client::with_token(&host, &token).order(&key, json!({ "geo_zone": "MSK" })).await })
+    };
+    let tries: Vec<_> = (0..10).map(|n| order(format!("key-{n}"))).collect();
+    let mut placed = None;
+    for (n, answer) in tries.into_iter().enumerate() {
+        let answer = answer.await.unwrap();
+        match answer.status.as_u16() {
+            201 => assert!(placed.replace((n, answer.json())).is_none(), "the cart was sold twice"),
+            _ => drop(answer.problem(409, "empty_cart")),
+        }
+    }
+    assert_eq!(stock(&host, &phone).await, (995, 0, 5));
+    let (n, first) = placed.unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    let replays: Vec<_> = (0..CLIENTS).map(|_| order(format!("key-{n}"))).collect();
+    for replay in replays {
+        assert_eq!(replay.await.unwrap().expect(201), first);
+    }
+}
+
+/// Logins that succeed are not limited, however many run at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parallel_logins_all_succeed() {
+    let dir = TempDir::new().unwrap();
+    let shop = Process::serve(&dir.path().join("data"));
+    let customer = Customer::new(&shop.host).await;
+    let logins: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let (host, body) = (shop.host.clone(), json!({ "email": customer.email, "password": crate::support::shop::PASSWORD }));
+            tokio::spawn(async move { Client::new(&host).post("/v1/sessions/login", body).await })
+        })
+        .collect();
+    for login in logins {
+        login.await.unwrap().expect(200);
+    }
+}
+
 /// SES-2: of many who present one refresh token one gets a pair, and then the whole family is dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refresh_token_works_once() {

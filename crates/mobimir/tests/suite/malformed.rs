@@ -82,6 +82,8 @@ async fn no_body_path_query_or_header_makes_the_shop_fail() {
         "/v1/products/../../etc/passwd",
         "/v1/orders/1",
         "/v1/nowhere",
+        "/v1",
+        "/v1/products?price_min=1701411834604692317316873037158841057.99",
         "/v1/",
         "/v1/products?limit=1e9",
         "/v1/products?limit=%F0%9F%98%80",
@@ -126,6 +128,10 @@ async fn no_body_path_query_or_header_makes_the_shop_fail() {
             .unwrap();
         Client::new(&host).exchange(request).await.unwrap().problem(401, "unauthorized");
     }
+    Client::with_token(&host, OPERATOR).put(&format!("/v1/products/{phone}/stock/%FF"), json!({ "quantity": 1 })).await.problem(400, "bad_request");
+    // What somebody sent by mistake in place of a secret does not come back.
+    let echoed = Client::new(&host).post("/v1/users", json!({ "email": "a@b.ru", "password": 12345678 })).await;
+    assert!(!String::from_utf8_lossy(&echoed.body).contains("12345678"), "{echoed:?}");
     let raw = Request::post("/v1/orders")
         .header("host", &host)
         .header("authorization", format!("Bearer {user}"))
@@ -199,6 +205,8 @@ async fn too_much_is_refused() {
     let mut anyone = Client::new(&shop.host);
     let big = json!({ "email": "a@b.ru", "password": "x".repeat(1024 * 1024) });
     anyone.post("/v1/users", big).await.problem(413, "body_too_large");
+    let enormous = json!({ "email": "a@b.ru", "password": "x".repeat(8 * 1024 * 1024) });
+    Client::new(&shop.host).post("/v1/users", enormous).await.problem(413, "body_too_large");
     let just_fits = json!({ "email": "a@b.ru", "password": "x".repeat(1024 * 1024 - 64) });
     anyone.post("/v1/users", just_fits).await.expect(422);
     let many: Vec<(String, String)> = (0..200).map(|n| (format!("x-{n}"), "y".into())).collect();

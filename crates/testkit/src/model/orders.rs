@@ -41,7 +41,7 @@ impl OrderStore for ModelStore {
             return Ok(Transition::StandsAt(order.status));
         }
         *order = order.moved(change.status, change.at);
-        history.push(change);
+        history.push(StatusChange { at: order.updated_at, ..change });
         Ok(Transition::Moved(order.clone()))
     }
 

@@ -1,0 +1,87 @@
+//! The lines that are printed, and whether a figure reached its bar.
+#![expect(clippy::print_stdout, reason = "the figures are what a benchmark prints")]
+
+#[derive(Default)]
+pub(crate) struct Figures {
+    short: usize,
+}
+
+impl Figures {
+    /// A figure that should be at least `bar`.
+    pub(crate) fn at_least(&mut self, name: &str, value: f64, unit: &str, bar: f64) {
+        self.judged(name, value, unit, bar, value >= bar);
+    }
+
+    /// A figure that should be at most `bar`.
+    pub(crate) fn at_most(&mut self, name: &str, value: f64, unit: &str, bar: f64) {
+        self.judged(name, value, unit, bar, value <= bar);
+    }
+
+    /// A figure without a bar.
+    pub(crate) fn info(&mut self, name: &str, value: f64, unit: &str) {
+        println!("info {name} {} {unit}", number(value));
+    }
+
+    pub(crate) fn machine(&mut self, description: &str) {
+        println!("machine {description}");
+    }
+
+    pub(crate) fn all_reached(&self) -> bool {
+        self.short == 0
+    }
+
+    fn judged(&mut self, name: &str, value: f64, unit: &str, bar: f64, reached: bool) {
+        let verdict = if reached { "ok" } else { "short" };
+        println!("figure {name} {} {unit} (bar {bar}): {verdict}", number(value));
+        self.short += usize::from(!reached);
+    }
+}
+
+/// As many places as say something.
+fn number(value: f64) -> String {
+    match value.abs() {
+        100.0.. => format!("{value:.0}"),
+        10.0.. => format!("{value:.1}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// What the rounds said, for those who watch: how far they lie apart tells how quiet the machine is.
+pub(crate) fn show_rounds(name: &str, values: &[f64]) {
+    let values: Vec<String> = values.iter().map(|value| number(*value)).collect();
+    eprintln!("... {name} by round: {}", values.join(" "));
+}
+
+/// The middle one; of an even number the mean of the middle two.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => f64::NAN,
+        even if even % 2 == 0 => (sorted[middle - 1] + sorted[middle]) / 2.0,
+        _ => sorted[middle],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn one_short_figure_is_remembered() {
+        let mut figures = Figures::default();
+        figures.at_most("start", 900.0, "ms", 1000.0);
+        assert!(figures.all_reached());
+        figures.at_least("ratio", 0.69, "ratio", 0.7);
+        figures.at_least("ratio", 0.71, "ratio", 0.7);
+        assert!(!figures.all_reached());
+    }
+}

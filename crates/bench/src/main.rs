@@ -1,0 +1,155 @@
+//! Measures the program as it is shipped: starts it, asks it, and prints a line a figure.
+//!
+//! - [`pages`]: the product page and the category page against a fixed answer of the same size;
+//! - [`operations`]: what every operation of the API costs the server;
+//! - [`durable`]: durable cart changes against the bare engine;
+//! - [`start`]: from the start to the first answer, and the memory of an idle shop.
+
+mod catalogue;
+mod durable;
+mod figures;
+mod load;
+mod machine;
+mod operations;
+mod pages;
+mod scratch;
+mod server;
+mod start;
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::{Context, Result};
+use clap::{Parser, ValueEnum};
+
+use crate::{figures::Figures, scratch::Scratch, server::Server};
+
+#[derive(Parser)]
+#[command(version, about = "What the shop's answers cost", after_help = NOTES)]
+struct Args {
+    /// Shorter rounds and fewer of them: shows that everything runs, not how fast
+    #[arg(long)]
+    quick: bool,
+    /// Only this group of figures; may be given more than once
+    #[arg(long, value_name = "NAME")]
+    only: Vec<Group>,
+    /// The program to measure [default: mobimir beside this one]
+    #[arg(long, value_name = "PATH")]
+    mobimir: Option<PathBuf>,
+}
+
+const NOTES: &str = "\
+Data is written to the directory for temporary files: set TMPDIR to the disk that is to be measured.
+The exit code is 1 when a figure is short of its bar or an answer was wrong.";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Group {
+    Product,
+    Category,
+    Operations,
+    Durable,
+    Start,
+}
+
+/// How long to measure.
+#[derive(Clone, Copy)]
+pub(crate) struct Pace {
+    pub(crate) rounds: usize,
+    pub(crate) round: Duration,
+    pub(crate) warm_up: Duration,
+    /// For one operation.
+    pub(crate) operation: Duration,
+    /// By how much numbers of requests, of orders and the like are divided.
+    pub(crate) divisor: usize,
+    pub(crate) starts: usize,
+    pub(crate) idle: Duration,
+}
+
+impl Pace {
+    fn of(quick: bool) -> Self {
+        let ms = Duration::from_millis;
+        match quick {
+            false => Self {
+                rounds: 7,
+                round: ms(2_000),
+                warm_up: ms(2_000),
+                operation: ms(1_000),
+                divisor: 1,
+                starts: 5,
+                idle: ms(5_000),
+            },
+            true => Self {
+                rounds: 3,
+                round: ms(300),
+                warm_up: ms(200),
+                operation: ms(100),
+                divisor: 20,
+                starts: 2,
+                idle: ms(500),
+            },
+        }
+    }
+
+    /// All rounds of one side together.
+    pub(crate) fn measured(self) -> Duration {
+        self.round * self.rounds as u32
+    }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match run(&args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("mobimir-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Says whether every figure reached its bar.
+fn run(args: &Args) -> Result<bool> {
+    let binary = match &args.mobimir {
+        Some(path) => path.clone(),
+        None => std::env::current_exe()?.with_file_name("mobimir"),
+    };
+    anyhow::ensure!(
+        binary.is_file(),
+        "{} is not there: build mobimir, or name it with --mobimir",
+        binary.display()
+    );
+    server::end_with_signals()?;
+    let pace = Pace::of(args.quick);
+    let wanted = |group: Group| args.only.is_empty() || args.only.contains(&group);
+    let mut figures = Figures::default();
+    let scratch = Scratch::new()?;
+
+    if [Group::Product, Group::Category, Group::Operations].into_iter().any(wanted) {
+        progress("making a shop of 10,000 products");
+        let server = Server::demo(&binary, &scratch.dir("pages")?).context("the shop did not start")?;
+        let products = catalogue::walk(&server).context("the catalogue could not be read")?;
+        if wanted(Group::Product) {
+            pages::product(&server, &products, pace, &mut figures)?;
+        }
+        if wanted(Group::Category) {
+            pages::category(&server, &products, pace, &mut figures)?;
+        }
+        if wanted(Group::Operations) {
+            operations::measure(&server, &products, pace, &mut figures)?;
+        }
+        server.stop()?;
+    }
+    if wanted(Group::Durable) {
+        durable::measure_ports(&scratch, pace, &mut figures)?;
+        durable::measure_http(&binary, &scratch, pace, &mut figures)?;
+    }
+    if wanted(Group::Start) {
+        start::measure(&binary, &scratch, pace, &mut figures)?;
+    }
+    figures.machine(&machine::describe(&scratch)?);
+    Ok(figures.all_reached())
+}
+
+pub(crate) fn progress(what: &str) {
+    eprintln!("... {what}");
+}

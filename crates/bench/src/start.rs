@@ -1,0 +1,169 @@
+//! How soon a shop with a past is ready, and how much memory it takes when nothing happens.
+
+use std::{path::Path, thread};
+
+use anyhow::{Context, Result, ensure};
+use mobimir_core::{
+    id::{OrderId, UserId, derived},
+    order::{Order, OrderLine, OrderStatus},
+    product::{Product, ProductQuery, ProductSort},
+    time::{Clock, SystemClock, Timestamp, Version},
+    user::{Email, Profile, User},
+    zone::Zone,
+};
+use mobimir_embedded::{EmbeddedStore, Options};
+
+use crate::{
+    Pace, catalogue,
+    figures::{Figures, median},
+    load::{Load, Request, Until},
+    operations, progress,
+    scratch::Scratch,
+    server::{OPERATOR_TOKEN, Server},
+};
+
+const START_BAR_MS: f64 = 1_000.0;
+const IDLE_RSS_BAR_MB: f64 = 150.0;
+const ORDERS: usize = 100_000;
+const USERS: usize = 1_000;
+const ORDERS_PER_INSERT: usize = 500;
+const ORDERS_SPAN_MS: i64 = 90 * 86_400_000;
+const LINES_MAX: usize = 3;
+const BUCKETS: u16 = 4;
+const CONNECTIONS: usize = 16;
+/// Cart changes before a crash, so that there is something to recover.
+const ADDS_BEFORE_CRASH: usize = 2_000;
+const ORDERS_READ: usize = 1_000;
+
+pub(crate) fn measure(binary: &Path, scratch: &Scratch, pace: Pace, figures: &mut Figures) -> Result<()> {
+    progress("making a shop of 10,000 products and 100,000 orders");
+    let data = scratch.dir("start")?;
+    Server::demo(binary, &data).context("the shop did not start")?.stop()?;
+    let orders = fill(&data, ORDERS / pace.divisor)?;
+
+    progress("starting it again and again");
+    let mut clean_ms = Vec::new();
+    for _ in 0..pace.starts {
+        let server = Server::serve(binary, &data)?;
+        clean_ms.push(server.ready_after.as_secs_f64() * 1e3);
+        server.stop()?;
+    }
+    figures.at_most("start_to_ready_ms", median(&clean_ms), "ms", START_BAR_MS);
+
+    let mut crash_ms = Vec::new();
+    for _ in 0..pace.starts {
+        let server = Server::serve(binary, &data)?;
+        fill_carts(&server, ADDS_BEFORE_CRASH / pace.divisor)?;
+        server.kill();
+        let server = Server::serve(binary, &data)?;
+        crash_ms.push(server.ready_after.as_secs_f64() * 1e3);
+        server.stop()?;
+    }
+    figures.info("start_to_ready_after_kill_ms", median(&crash_ms), "ms");
+
+    progress("idling");
+    let server = Server::serve(binary, &data)?;
+    figures.info("started_rss_mb", server.rss_mb()?, "MB");
+    look_around(&server, &orders)?;
+    figures.info("busy_rss_mb", server.rss_mb()?, "MB");
+    thread::sleep(pace.idle);
+    figures.at_most("idle_rss_mb", server.rss_mb()?, "MB", IDLE_RSS_BAR_MB);
+    server.stop()
+}
+
+/// Puts users and orders of the last months into the shop. Returns the ids of some of the orders.
+fn fill(data: &Path, orders: usize) -> Result<Vec<OrderId>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let store = EmbeddedStore::open(data, &Options::default())?;
+        let (stores, now) = (store.stores(), SystemClock.now());
+        for number in 0..USERS {
+            let id = user_id(number);
+            let email = Email::parse(&format!("buyer{number}@example.ru"))?;
+            let (password_hash, profile) = (String::new(), Profile::default());
+            let version = Version::default().next(now);
+            let user = User { id, email, password_hash, profile, created_at: now, updated_at: now, version };
+            ensure!(stores.users.insert(user).await?, "a user was there before");
+        }
+        let products = stores.products.list(ProductQuery::all(ProductSort::PriceAscending, 100)).await?.items;
+        ensure!(!products.is_empty(), "the shop has no products");
+        let mut ids = Vec::new();
+        for first in (0..orders).step_by(ORDERS_PER_INSERT) {
+            let batch: Vec<Order> = (first..orders.min(first + ORDERS_PER_INSERT))
+                .map(|number| {
+                    order(number, now.plus_ms(-ORDERS_SPAN_MS * number as i64 / orders as i64), &products)
+                })
+                .collect::<Result<_>>()?;
+            ids.extend(batch.first().map(|order| order.id));
+            let count = batch.len();
+            ensure!(stores.orders.insert(batch).await? == count, "an order was there before");
+        }
+        store.close().await;
+        Ok(ids)
+    })
+}
+
+fn user_id(number: usize) -> UserId {
+    UserId(derived("bench-user", &[&number.to_be_bytes()]))
+}
+
+fn order(number: usize, created_at: Timestamp, products: &[std::sync::Arc<Product>]) -> Result<Order> {
+    let user_id = user_id(number % USERS);
+    let line = |at: usize| {
+        let product = &products[(number * 7 + at) % products.len()];
+        OrderLine {
+            product_id: product.id,
+            name: product.name.clone(),
+            category: product.category.clone(),
+            price: product.price,
+            quantity: 1 + at as u64,
+        }
+    };
+    Ok(Order {
+        id: OrderId::of(user_id, &number.to_string()),
+        user_id,
+        status: OrderStatus::Confirmed,
+        geo_zone: Zone::parse(catalogue::ZONE)?,
+        lines: (0..=number % LINES_MAX).map(line).collect(),
+        shipping_address: Some("Москва, ул. Ленина, 1".to_owned()),
+        payment_method: Some("card".to_owned()),
+        created_at,
+        updated_at: created_at,
+        bucket: (number % usize::from(BUCKETS)) as u16,
+        version: Version::default().next(created_at),
+    })
+}
+
+fn fill_carts(server: &Server, adds: usize) -> Result<()> {
+    let mut load = Load::connect(server.address, CONNECTIONS)?;
+    let page = catalogue::ask(
+        &mut load,
+        &Request::get(&format!("/v1/products?zone={}&limit=100", catalogue::ZONE)),
+    )?;
+    let products = page["items"].as_array().context("a page has items")?;
+    let guests = operations::guests(&mut load, adds.div_ceil(10))?;
+    let requests: Vec<Request> = (0..adds)
+        .map(|number| {
+            let product = products[number % products.len()]["product_id"].as_str().unwrap_or_default();
+            let body = format!("{{\"product_id\":\"{product}\",\"quantity\":1}}");
+            Request::of(&guests[number % guests.len()], "POST", "/v1/cart/items", Some(&body))
+        })
+        .collect();
+    load.run(&requests, Until::Each).map(|_| ())
+}
+
+/// Looks at every product, at pages of the catalogue and at some orders.
+fn look_around(server: &Server, orders: &[OrderId]) -> Result<()> {
+    let products = catalogue::walk(server)?;
+    let mut load = Load::connect(server.address, CONNECTIONS)?;
+    let pages: Vec<Request> =
+        products.iter().map(|product| Request::get(&format!("/v1/products/{}", product.id))).collect();
+    load.run(&pages, Until::Each)?;
+    let cards: Vec<Request> = orders
+        .iter()
+        .cycle()
+        .take(ORDERS_READ)
+        .map(|order| Request::of(OPERATOR_TOKEN, "GET", &format!("/v1/orders/{order}"), None))
+        .collect();
+    load.run(&cards, Until::Each).map(|_| ())
+}
