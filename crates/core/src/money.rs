@@ -88,7 +88,23 @@ impl std::iter::Sum for Money {
 
 impl Serialize for Money {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        let Ok(mut rest) = u64::try_from(self.0) else { return serializer.collect_str(self) };
+        // By hand, because a page of products has dozens of them. From the end: two places, the point, the roubles.
+        let mut text = [b'0'; 24];
+        let mut at = text.len();
+        for place in 0.. {
+            at -= 1;
+            if place == 2 {
+                text[at] = b'.';
+                continue;
+            }
+            text[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 && place >= 3 {
+                break;
+            }
+        }
+        serializer.serialize_str(std::str::from_utf8(&text[at..]).unwrap_or_default())
     }
 }
 
@@ -132,6 +148,15 @@ mod tests {
         fn a_price_survives_the_wire(kopecks in 0..=PRICE_MAX.kopecks()) {
             let price = Money::from_kopecks(kopecks);
             prop_assert_eq!(Money::parse_price(&price.to_string()), Ok(price));
+            prop_assert_eq!(serde_json::to_string(&price).unwrap(), format!("\"{price}\""));
+        }
+
+        #[test]
+        fn an_amount_is_written_as_it_is_shown(kopecks in any::<i128>()) {
+            let amount = Money::from_kopecks(kopecks / 1_000);
+            prop_assert_eq!(serde_json::to_string(&amount).unwrap(), format!("\"{amount}\""));
+            let amount = Money::from_kopecks(i128::from(kopecks as u64));
+            prop_assert_eq!(serde_json::to_string(&amount).unwrap(), format!("\"{amount}\""));
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Orders after they were placed: read, moved along their status machine, cancelled.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
 use mobimir_core::{
     checkout::{Checkout, Fate},
@@ -39,6 +41,8 @@ pub enum MoveOrderError {
 }
 
 const RACES_MAX: usize = 32;
+/// How long to wait before asking again for a product whose hold list is full.
+const FULL_WAIT: Duration = Duration::from_millis(5);
 
 impl Shop {
     pub async fn order(&self, id: OrderId) -> Result<Option<Order>, StoreError> {
@@ -153,17 +157,23 @@ impl Shop {
     }
 
     async fn hold_returns(&self, checkout: &Checkout, attempt: AttemptId) -> Result<(), MoveOrderError> {
-        let now = self.now();
-        let holds = join_all(checkout.lines.iter().map(|line| {
-            let hold = Hold {
-                order: checkout.order_id,
-                attempt,
-                kind: HoldKind::Return,
-                zone: checkout.geo_zone,
-                quantity: line.quantity,
-                placed_at: now,
-            };
-            self.stores().products.hold(line.product_id, hold, now)
+        let give_up_at = self.now().plus_ms(self.settings().checkout_request_ms_max);
+        let holds = join_all(checkout.lines.iter().map(|line| async move {
+            loop {
+                let now = self.now();
+                let hold = Hold {
+                    order: checkout.order_id,
+                    attempt,
+                    kind: HoldKind::Return,
+                    zone: checkout.geo_zone,
+                    quantity: line.quantity,
+                    placed_at: now,
+                };
+                match self.stores().products.hold(line.product_id, hold, now).await? {
+                    HoldOutcome::Full if now < give_up_at => tokio::time::sleep(FULL_WAIT).await,
+                    outcome => return Ok::<_, StoreError>(outcome),
+                }
+            }
         }));
         for held in holds.await {
             if !matches!(held?, HoldOutcome::Held | HoldOutcome::AlreadyHeld) {

@@ -655,7 +655,10 @@ async fn carts_are_abandoned_and_end_with_their_time() {
     leaving.delete("/v1/sessions/current").await.expect(204);
     tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
     let listed = operator.get(abandoned).await.expect(200);
-    assert!(listed["items"].as_array().unwrap().iter().all(|cart| cart["session_id"] != gone["session_id"]), "{listed}");
+    assert!(
+        listed["items"].as_array().unwrap().iter().all(|cart| cart["session_id"] != gone["session_id"]),
+        "{listed}"
+    );
     until("the end of the guest's cart", &mut operator, abandoned, &|answer| !of_guest(answer)).await;
     until("the end of the guest's session", &mut visitor, "/v1/cart", &|answer| answer.status == 401).await;
     assert_eq!(quantities(&customer.client.get("/v1/cart").await.expect(200)), [4]);

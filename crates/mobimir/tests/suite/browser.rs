@@ -259,7 +259,7 @@ async fn two_clicks_make_one_order() {
     browser.press(".checkout .buy", 2).await;
     browser.sees(&["Заказ №", "Подтверждён"]).await;
     let placed = browser.path().await;
-    browser.back().await;
+    browser.open("/cart").await;
     browser.sees(&["Пока пусто"]).await;
     browser.open("/orders").await;
     browser.sees(&["Мои заказы"]).await;

@@ -271,7 +271,9 @@ async fn one_cart_makes_one_order_under_many_keys() {
     let token = customer.login["token"].as_str().unwrap().to_owned();
     let order = |key: String| {
         let (host, token) = (host.clone(), token.clone());
-        tokio::spawn(async move { Client::with_token(&host, &token).order(&key, json!({ "geo_zone": "MSK" })).await })
+        tokio::spawn(async move {
+            Client::with_token(&host, &token).order(&key, json!({ "geo_zone": "MSK" })).await
+        })
     };
     let tries: Vec<_> = (0..10).map(|n| order(format!("key-{n}"))).collect();
     let mut placed = None;
@@ -299,7 +301,10 @@ async fn parallel_logins_all_succeed() {
     let customer = Customer::new(&shop.host).await;
     let logins: Vec<_> = (0..CLIENTS)
         .map(|_| {
-            let (host, body) = (shop.host.clone(), json!({ "email": customer.email, "password": crate::support::shop::PASSWORD }));
+            let (host, body) = (
+                shop.host.clone(),
+                json!({ "email": customer.email, "password": crate::support::shop::PASSWORD }),
+            );
             tokio::spawn(async move { Client::new(&host).post("/v1/sessions/login", body).await })
         })
         .collect();

@@ -112,10 +112,6 @@ impl Browser {
         self.command(Method::POST, "/url", json!({ "url": url })).await.unwrap();
     }
 
-    pub(crate) async fn back(&mut self) {
-        self.command(Method::POST, "/back", json!({})).await.unwrap();
-    }
-
     /// The path of the page, with its query.
     pub(crate) async fn path(&mut self) -> String {
         let url = self.command(Method::GET, "/url", Value::Null).await.unwrap();
