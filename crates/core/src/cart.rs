@@ -5,10 +5,10 @@
 //! add that runs beside a clear survives it. Changes keep their ids when a guest's cart is merged into a user's,
 //! so a merge may be repeated.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use crate::{
-    id::{ChangeId, OrderId, ProductId, SessionId, UserId},
+    id::{ChangeId, IdSet, OrderId, ProductId, SessionId, UserId},
     time::Timestamp,
     zone::Zone,
 };
@@ -185,14 +185,14 @@ pub fn fold(changes: &[CartChange]) -> CartView {
 /// Packs changes into one that folds to the same cart, now and together with any change to come.
 pub fn pack(id: ChangeId, owner: Owner, changes: &[CartChange], now: Timestamp) -> CartChange {
     let live = live_parts(changes);
-    let mut known = HashSet::new();
+    let mut known = IdSet::default();
     for change in changes {
         known.insert(change.id);
         if let Effect::Packed(packed) = &change.effect {
             known.extend(packed.parts.iter().map(|part| part.id));
         }
     }
-    let live_ids: HashSet<ChangeId> = live.iter().map(|part| part.id).collect();
+    let live_ids: IdSet<ChangeId> = live.iter().map(|part| part.id).collect();
 
     let mut remembered = BTreeMap::<ChangeId, Timestamp>::new();
     let mut remember = |id: ChangeId, at: Timestamp| {
@@ -314,7 +314,7 @@ pub fn for_merge(changes: &[CartChange], merged_at: Timestamp) -> Vec<CartChange
 }
 
 fn live_parts(changes: &[CartChange]) -> Vec<Part> {
-    let mut covered = HashSet::new();
+    let mut covered = IdSet::default();
     for change in changes {
         match &change.effect {
             Effect::Set { covers, .. } | Effect::Cover { covers, .. } => {
@@ -325,7 +325,7 @@ fn live_parts(changes: &[CartChange]) -> Vec<Part> {
         }
     }
     let mut live = Vec::with_capacity(changes.len());
-    let grouped_away = |part: &Part, covered: &HashSet<ChangeId>| {
+    let grouped_away = |part: &Part, covered: &IdSet<ChangeId>| {
         part.group.is_some_and(|(group, _)| covered.contains(&group))
     };
     // An id that has been seen, too, is covered: a change counts once, however often it is there.

@@ -91,6 +91,17 @@ impl RefreshSecret {
     }
 }
 
+/// What a parser says of a value that does not fit, without the value: it may have been a password.
+pub fn without_value(message: &str) -> String {
+    match message.split_once(", expected ") {
+        Some((found, expected)) if found.starts_with("invalid ") => {
+            let kind = found.split(['`', '"']).next().unwrap_or_default().trim_end();
+            format!("{kind}, expected {expected}")
+        }
+        _ => message.to_owned(),
+    }
+}
+
 /// Random bytes from the operating system.
 #[expect(
     clippy::expect_used,
@@ -105,6 +116,13 @@ pub fn random_bytes<const N: usize>() -> [u8; N] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_that_does_not_fit_is_not_repeated() {
+        let said = "invalid type: integer `12345678`, expected a string at line 1 column 9";
+        assert_eq!(without_value(said), "invalid type: integer, expected a string at line 1 column 9");
+        assert_eq!(without_value("missing field `email`"), "missing field `email`");
+    }
 
     #[test]
     fn a_token_is_opaque_and_comes_back_whole() {

@@ -12,6 +12,7 @@ use http_body_util::BodyExt;
 use mobimir_core::{
     id::UserId,
     page::{PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX},
+    secret,
 };
 use mobimir_shop::{Caller, ClientInfo};
 use serde::{Serialize, de::DeserializeOwned};
@@ -85,20 +86,9 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         return Err(Problem::invalid("expected a JSON object, got an array"));
     }
     serde_json::from_slice(bytes).map_err(|error| match error.classify() {
-        serde_json::error::Category::Data => Problem::invalid(without_value(&error.to_string())),
+        serde_json::error::Category::Data => Problem::invalid(secret::without_value(&error.to_string())),
         _ => Problem::new(StatusCode::BAD_REQUEST, "bad_json", format!("expected a JSON body: {error}")),
     })
-}
-
-/// What serde says of a value that does not fit, without the value: it may be a password.
-fn without_value(message: &str) -> String {
-    match message.split_once(", expected ") {
-        Some((found, expected)) if found.starts_with("invalid ") => {
-            let kind = found.split(['`', '"']).next().unwrap_or_default().trim_end();
-            format!("{kind}, expected {expected}")
-        }
-        _ => message.to_owned(),
-    }
 }
 
 /// A query string.

@@ -4,7 +4,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use anyhow::{Context, Result, bail};
-use mobimir_core::zone::Zone;
+use mobimir_core::{secret, zone::Zone};
 use mobimir_embedded::Options;
 use mobimir_http::Limits;
 use mobimir_shop::ShopSettings;
@@ -190,7 +190,7 @@ impl Config {
             let line =
                 error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             // A secret must not be quoted.
-            bail!("{name}:{line}: {}", without_value(error.message()));
+            bail!("{name}:{line}: {}", secret::without_value(error.message()));
         }
         let mut table: toml::Table = toml::from_str(text)?;
         for (key, kind) in KEYS {
@@ -215,7 +215,7 @@ impl Config {
             place.insert(leaf.to_owned(), value);
         }
         let config: Config = table.try_into().map_err(|error: toml::de::Error| {
-            anyhow::anyhow!("environment: {}", without_value(error.message()))
+            anyhow::anyhow!("environment: {}", secret::without_value(error.message()))
         })?;
         config.check()?;
         Ok(config)
@@ -233,17 +233,6 @@ impl Config {
             bail!("limits: expected numbers above zero");
         }
         Ok(())
-    }
-}
-
-/// What serde says of a value that does not fit, without the value.
-fn without_value(message: &str) -> String {
-    match message.split_once(", expected ") {
-        Some((found, expected)) if found.starts_with("invalid ") => {
-            let kind = found.split(['`', '"']).next().unwrap_or_default().trim_end();
-            format!("{kind}, expected {expected}")
-        }
-        _ => message.to_owned(),
     }
 }
 

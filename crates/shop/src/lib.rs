@@ -19,7 +19,7 @@ pub use accounts::{LoggedIn, LoginError, ProfileEdit, RefreshError, RegisterErro
 pub use carts::{AbandonedCart, CartContents, CartError, CartItem, CartStatus};
 pub use catalogue::{CatalogueError, NewProduct};
 pub use checkout::{OrderRequest, PlaceOrderError, Placed};
-pub use orders::{MoveOrderError, OrdersError};
+pub use orders::MoveOrderError;
 pub use reconciler::{Reconciled, run_reconciler};
 pub use sessions::{Caller, ClientInfo};
 pub use settings::ShopSettings;

@@ -21,12 +21,6 @@ use crate::{
 };
 
 #[derive(Debug, Error)]
-pub enum OrdersError {
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-#[derive(Debug, Error)]
 pub enum MoveOrderError {
     #[error("no order has this id")]
     NoSuchOrder,

@@ -1,10 +1,10 @@
 //! A cart as it is stored, as a value.
 
-use std::{collections::HashSet, sync::Arc};
+use std::sync::Arc;
 
 use mobimir_core::{
     cart::{self, CartChange, Effect, Owner, StoredCart},
-    id::{self, ChangeId},
+    id::{self, ChangeId, IdSet},
     ports::StoreResult,
     time::Timestamp,
 };
@@ -38,14 +38,14 @@ pub(crate) struct CartState {
 struct Sealed {
     changes: Vec<CartChange>,
     /// The ids that [`cart::is_known`] finds in them.
-    known: HashSet<ChangeId>,
+    known: IdSet<ChangeId>,
 }
 
 const ROWS_PER_SEALED: usize = 32;
 
 impl Sealed {
     fn new(changes: Vec<CartChange>) -> Self {
-        let mut known = HashSet::new();
+        let mut known = IdSet::default();
         for change in &changes {
             known.insert(change.id);
             if let Effect::Packed(packed) = &change.effect {
