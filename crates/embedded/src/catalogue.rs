@@ -67,6 +67,13 @@ pub(crate) fn find(tables: &Tables, query: &ProductQuery) -> StoreResult<Found> 
     Ok(found)
 }
 
+/// Whether a query walks one list from where its page starts to where it ends. Others may look at many places in
+/// vain before they find what they are asked for.
+pub(crate) fn costs_its_page(query: &ProductQuery) -> bool {
+    let has_price = query.price_min.is_some() || query.price_max.is_some();
+    facets(query).len() == 1 && !(query.sort == ProductSort::Name && has_price)
+}
+
 /// The categories that products are in, by jumping from one to the next.
 pub(crate) fn categories(tables: &Tables) -> StoreResult<Vec<String>> {
     let snapshot = tables.snapshot();

@@ -142,7 +142,8 @@ impl ProductStore for EmbeddedStore {
     }
 
     async fn list(&self, query: ProductQuery) -> StoreResult<Page<Arc<Product>, ProductPosition>> {
-        self.read(move |shared| {
+        let costs_its_page = catalogue::costs_its_page(&query);
+        let read = move |shared: &Shared| {
             let found = catalogue::find(&shared.tables, &query)?;
             // The index was read a moment before the products; one that was changed in between may match no more.
             // Its name is not stemmed again for that: it cannot have become something else altogether.
@@ -152,8 +153,8 @@ impl ProductStore for EmbeddedStore {
                 items.extend(shared.product(id)?.filter(|product| conditions.matches(product)));
             }
             Ok(Page { items, next: found.next })
-        })
-        .await
+        };
+        if costs_its_page { self.read_in_place(read).await } else { self.read(read).await }
     }
 
     async fn categories(&self) -> StoreResult<Vec<String>> {

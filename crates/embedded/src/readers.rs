@@ -1,16 +1,20 @@
 //! The threads that read the tables for the async ones, which must never wait for a disk.
 //!
-//! Under load what matters is how often a thread has to be woken. So one reader works while it keeps up, taking one read
-//! after the other without going to sleep in between, and another is woken only when reads pile up, or when one has
-//! waited so long that the first reader must be waiting for the disk.
+//! Under load what costs is to wake threads. So one reader works while it keeps up, one read after the other, and looks
+//! around a little before it goes to sleep. Another is woken only when reads pile up or the first of them has
+//! waited so long that the reader must be waiting for the disk; and it is the one that slept last, whose caches are warm.
+//! At worst a read waits for one other.
 
 use std::{
     collections::VecDeque,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread::{self, JoinHandle},
-    time::Duration,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle, Thread},
+    time::{Duration, Instant},
 };
 
 use mobimir_core::ports::StoreResult;
@@ -21,39 +25,72 @@ use crate::error::unavailable;
 const READERS: usize = 8;
 /// Reads that wait for each working reader before another is woken.
 const BACKLOG_PER_READER_MAX: usize = 8;
-/// Whoever has waited so long for an answer wakes another reader.
-const PATIENCE: Duration = Duration::from_millis(5);
+/// A read that has waited so long is behind one that waits for the disk.
+const STUCK_AFTER: Duration = Duration::from_millis(1);
+/// How often a reader with nothing to do lets others run before it goes to sleep.
+const LOOKS_BEFORE_SLEEP: usize = 16;
 /// Reads that may wait at all. Beyond it callers are sent away.
 const QUEUE_READS_MAX: usize = 8_192;
 
-type Read = Box<dyn FnOnce() + Send>;
+/// A read in place that took so long has waited for the disk.
+const IN_PLACE_MS_MAX: u64 = 5;
+/// How long after that all reads go to the readers.
+const DISK_FELT_MS: u64 = 2_000;
 
 pub(crate) struct Readers {
     queue: Arc<Queue>,
     threads: Vec<JoinHandle<()>>,
+    started_at: Instant,
+    /// Until when reads in place are off, in milliseconds since the start.
+    disk_felt_until_ms: AtomicU64,
 }
 
-struct Queue {
-    state: Mutex<State>,
-    woken: Condvar,
-}
+struct Queue(Mutex<State>);
 
 struct State {
     reads: VecDeque<Read>,
-    asleep: usize,
+    /// The one that slept last comes last.
+    asleep: Vec<Thread>,
     closed: bool,
+}
+
+struct Read {
+    work: Box<dyn FnOnce() + Send>,
+    asked_at: Instant,
 }
 
 impl Readers {
     pub(crate) fn start() -> io::Result<Self> {
-        let state = State { reads: VecDeque::new(), asleep: 0, closed: false };
-        let queue = Arc::new(Queue { state: Mutex::new(state), woken: Condvar::new() });
+        let state = State { reads: VecDeque::new(), asleep: Vec::new(), closed: false };
+        let queue = Arc::new(Queue(Mutex::new(state)));
         let reader = |n: usize| {
             let queue = Arc::clone(&queue);
             thread::Builder::new().name(format!("mobimir-read-{n}")).spawn(move || queue.work())
         };
         let threads = (0..READERS).map(reader).collect::<io::Result<_>>()?;
-        Ok(Self { queue, threads })
+        Ok(Self { queue, threads, started_at: Instant::now(), disk_felt_until_ms: AtomicU64::new(0) })
+    }
+
+    /// Runs `work`, which is short and finds what it needs in memory as a rule, right here: to hand it over would cost
+    /// more than the work itself. Once it was seen to wait for the disk, it goes to the readers for a while.
+    pub(crate) async fn run_in_place<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> StoreResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
+        let started_ms = self.now_ms();
+        if started_ms < self.disk_felt_until_ms.load(Ordering::Relaxed) {
+            return self.run(work).await;
+        }
+        let result = work();
+        let ended_ms = self.now_ms();
+        if ended_ms - started_ms > IN_PLACE_MS_MAX {
+            self.disk_felt_until_ms.store(ended_ms + DISK_FELT_MS, Ordering::Relaxed);
+        }
+        result
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.started_at.elapsed().as_millis() as u64
     }
 
     /// Runs `work` on a reader.
@@ -61,29 +98,24 @@ impl Readers {
         &self,
         work: impl FnOnce() -> StoreResult<T> + Send + 'static,
     ) -> StoreResult<T> {
-        let (reply, mut answer) = oneshot::channel();
-        let read = Box::new(move || {
+        let (reply, answer) = oneshot::channel();
+        let work = Box::new(move || {
             // Whoever asked may have left.
             let _ = reply.send(work());
         });
-        if !self.queue.push(read) {
+        if !self.queue.push(work) {
             return Err(unavailable("too many reads wait"));
         }
-        let answer = match tokio::time::timeout(PATIENCE, &mut answer).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                self.queue.nudge();
-                answer.await
-            }
-        };
-        answer.unwrap_or_else(|_| Err(unavailable("the read was abandoned, because its code panicked")))
+        answer.await.unwrap_or_else(|_| Err(unavailable("the read was abandoned, because its code panicked")))
     }
 }
 
 impl Drop for Readers {
     fn drop(&mut self) {
-        self.queue.state().closed = true;
-        self.queue.woken.notify_all();
+        let mut state = self.queue.state();
+        state.closed = true;
+        state.asleep.drain(..).for_each(|reader| reader.unpark());
+        drop(state);
         let this = thread::current().id();
         for reader in self.threads.drain(..) {
             // The last handle may be dropped by a reader's own work.
@@ -96,54 +128,55 @@ impl Drop for Readers {
 
 impl Queue {
     /// Says whether there was room.
-    fn push(&self, read: Read) -> bool {
+    fn push(&self, work: Box<dyn FnOnce() + Send>) -> bool {
+        let asked_at = Instant::now();
         let mut state = self.state();
         if state.reads.len() >= QUEUE_READS_MAX {
             return false;
         }
-        state.reads.push_back(read);
-        let awake = READERS.saturating_sub(state.asleep);
+        state.reads.push_back(Read { work, asked_at });
+        let awake = READERS.saturating_sub(state.asleep.len());
         // With nobody awake, the first read is a pile already.
-        let wake = state.asleep > 0 && state.reads.len() > awake * BACKLOG_PER_READER_MAX;
+        let piled_up = state.reads.len() > awake * BACKLOG_PER_READER_MAX;
+        let stuck =
+            state.reads.front().is_some_and(|first| asked_at.duration_since(first.asked_at) > STUCK_AFTER);
+        let woken = if piled_up || stuck { state.asleep.pop() } else { None };
         drop(state);
-        if wake {
-            self.woken.notify_one();
+        if let Some(reader) = woken {
+            reader.unpark();
         }
         true
     }
 
-    /// The readers that are awake may all wait for the disk.
-    fn nudge(&self) {
-        let state = self.state();
-        let wake = state.asleep > 0 && !state.reads.is_empty();
-        drop(state);
-        if wake {
-            self.woken.notify_one();
-        }
-    }
-
     fn work(&self) {
-        let mut state = self.state();
+        let mut looks = 0;
         loop {
-            match state.reads.pop_front() {
-                Some(read) => {
-                    drop(state);
-                    // A read that panics is answered by the end of its channel.
-                    let _ = catch_unwind(AssertUnwindSafe(read));
-                    state = self.state();
-                }
-                None if state.closed => return,
-                None => {
-                    state.asleep += 1;
-                    state = self.woken.wait(state).unwrap_or_else(PoisonError::into_inner);
-                    state.asleep -= 1;
-                }
+            let mut state = self.state();
+            if let Some(read) = state.reads.pop_front() {
+                drop(state);
+                // A read that panics is answered by the end of its channel.
+                let _ = catch_unwind(AssertUnwindSafe(read.work));
+                looks = 0;
+            } else if state.closed {
+                return;
+            } else if looks < LOOKS_BEFORE_SLEEP {
+                drop(state);
+                looks += 1;
+                thread::yield_now();
+            } else {
+                let this = thread::current();
+                state.asleep.push(this.clone());
+                drop(state);
+                thread::park();
+                // Woken for no reason, it is still in the list.
+                self.state().asleep.retain(|sleeper| sleeper.id() != this.id());
+                looks = 0;
             }
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -163,7 +196,24 @@ mod tests {
         }
     }
 
-    /// Reads that wait for the disk do not stop others, however few these are.
+    #[tokio::test]
+    async fn after_a_slow_read_in_place_the_readers_read() {
+        let readers = Readers::start().unwrap();
+        let here = thread::current().id();
+        let read_here =
+            async || readers.run_in_place(move || Ok(thread::current().id() == here)).await.unwrap();
+        assert!(read_here().await);
+        let slow = readers.run_in_place(|| {
+            thread::sleep(Duration::from_millis(IN_PLACE_MS_MAX + 2));
+            Ok(())
+        });
+        slow.await.unwrap();
+        assert!(!read_here().await);
+        readers.disk_felt_until_ms.store(0, Ordering::Relaxed);
+        assert!(read_here().await);
+    }
+
+    /// Reads that wait for the disk do not stop others for long: whoever comes a moment later wakes another reader.
     #[tokio::test]
     async fn a_stuck_read_does_not_stop_those_behind_it() {
         let readers = Arc::new(Readers::start().unwrap());
@@ -184,6 +234,8 @@ mod tests {
                 tokio::spawn(async move { readers.run(move || Ok(n)).await.unwrap() })
             })
             .collect();
+        tokio::time::sleep(STUCK_AFTER * 5).await;
+        assert_eq!(readers.run(|| Ok(7)).await.unwrap(), 7);
         for other in others {
             other.await.unwrap();
         }

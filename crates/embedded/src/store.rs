@@ -157,6 +157,16 @@ impl EmbeddedStore {
         self.inner.engine.write(move |txn| work(&shared, txn)).await
     }
 
+    /// Runs a short read of what is in memory as a rule. See [`Readers::run_in_place`].
+    pub(crate) async fn read_in_place<T, F>(&self, work: F) -> StoreResult<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Shared) -> StoreResult<T> + Send + 'static,
+    {
+        let shared = Arc::clone(&self.inner.shared);
+        self.inner.readers.run_in_place(move || work(&shared)).await
+    }
+
     /// Runs a read that may have to wait for the disk, on a thread that may.
     pub(crate) async fn read<T, F>(&self, work: F) -> StoreResult<T>
     where

@@ -242,6 +242,7 @@ impl From<CartError> for Problem {
             CartError::OutOfStock { product_id, requested, available } => {
                 Self::out_of_stock(&[ShortLine { product_id, requested, available }])
             }
+            CartError::Mismatch => Self::unprocessable("idempotency_mismatch", error),
             CartError::Store(error) => error.into(),
         }
     }

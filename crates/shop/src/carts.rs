@@ -52,6 +52,8 @@ pub enum CartError {
     UnknownZone(Zone),
     #[error("{requested} were asked for and {available} are available")]
     OutOfStock { product_id: ProductId, requested: u64, available: u64 },
+    #[error("this key was used for another change")]
+    Mismatch,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -85,6 +87,9 @@ impl Shop {
             && let Some(stored) = self.stores().carts.read(owner, now).await?
             && cart::is_known(&stored.changes, id)
         {
+            if cart::added_by(&stored.changes, id).is_some_and(|added| added != (product, quantity)) {
+                return Err(CartError::Mismatch);
+            }
             return Ok(self.contents(owner, Some(stored)).await?);
         }
         self.check_stock(product, quantity, zone).await?;

@@ -7,11 +7,7 @@
 //!
 //! Every step may be repeated and every crash between two steps is finished by the reconciler.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use futures_util::future::{join_all, try_join3};
 use mobimir_core::{
@@ -493,42 +489,3 @@ fn counted_together(items: &[(ProductId, u64)]) -> Result<Vec<(ProductId, u64)>,
         None => Ok(lines),
     }
 }
-
-/// The checkouts that this instance is running, so that a retry beside the first request is told to wait.
-#[derive(Default)]
-pub(crate) struct RunningCheckouts(Mutex<HashSet<OrderId>>);
-
-pub(crate) struct Running<'a> {
-    running: &'a RunningCheckouts,
-    order: OrderId,
-}
-
-impl RunningCheckouts {
-    fn enter(&self, order: OrderId) -> Option<Running<'_>> {
-        let entered = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(order);
-        entered.then_some(Running { running: self, order })
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.running.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.order);
-    }
-}
-
-/// Turns of those who order one user's cart.
-#[derive(Default)]
-pub(crate) struct CartOrders(Mutex<HashMap<UserId, Arc<tokio::sync::Mutex<()>>>>);
-
-impl CartOrders {
-    fn of(&self, user: UserId) -> Arc<tokio::sync::Mutex<()>> {
-        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those that nobody holds any more are of no use.
-        if turns.len() >= TURNS_KEPT_MAX {
-            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-        }
-        turns.entry(user).or_default().clone()
-    }
-}
-
-const TURNS_KEPT_MAX: usize = 1_024;

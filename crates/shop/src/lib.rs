@@ -12,6 +12,7 @@ mod passwords;
 mod reconciler;
 mod sessions;
 mod settings;
+mod turns;
 
 use std::sync::Arc;
 
@@ -45,8 +46,8 @@ struct Inner {
     sessions: sessions::SessionCache,
     passwords: passwords::Passwords,
     logins: login_guard::LoginGuard,
-    running_checkouts: checkout::RunningCheckouts,
-    cart_orders: checkout::CartOrders,
+    running_checkouts: turns::RunningCheckouts,
+    cart_orders: turns::CartOrders,
     reconciler_wakeup: tokio::sync::Notify,
 }
 
@@ -66,8 +67,8 @@ impl Shop {
             sessions: sessions::SessionCache::new(settings.session_cache_ms),
             passwords: passwords::Passwords::new(settings.password_memory_kib),
             logins: login_guard::LoginGuard::default(),
-            running_checkouts: checkout::RunningCheckouts::default(),
-            cart_orders: checkout::CartOrders::default(),
+            running_checkouts: turns::RunningCheckouts::default(),
+            cart_orders: turns::CartOrders::default(),
             reconciler_wakeup: tokio::sync::Notify::new(),
             invariants: InvariantCounters::default(),
             stores,

@@ -123,7 +123,7 @@ impl From<CartError> for Fault {
         match error {
             CartError::Store(error) => Self::Store(error),
             CartError::UnknownProduct(_) => Self::NotFound,
-            CartError::UnknownZone(_) | CartError::OutOfStock { .. } => Self::BadForm,
+            CartError::UnknownZone(_) | CartError::OutOfStock { .. } | CartError::Mismatch => Self::BadForm,
         }
     }
 }

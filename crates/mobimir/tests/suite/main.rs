@@ -9,4 +9,5 @@ mod commands;
 mod concurrency;
 mod crash;
 mod malformed;
+mod orders;
 mod support;
