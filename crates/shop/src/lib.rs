@@ -48,7 +48,6 @@ struct Inner {
     logins: login_guard::LoginGuard,
     running_checkouts: turns::RunningCheckouts,
     cart_orders: turns::CartOrders,
-    reconciler_wakeup: tokio::sync::Notify,
 }
 
 impl Shop {
@@ -69,7 +68,6 @@ impl Shop {
             logins: login_guard::LoginGuard::default(),
             running_checkouts: turns::RunningCheckouts::default(),
             cart_orders: turns::CartOrders::default(),
-            reconciler_wakeup: tokio::sync::Notify::new(),
             invariants: InvariantCounters::default(),
             stores,
             clock,

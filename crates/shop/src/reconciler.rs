@@ -1,5 +1,5 @@
 //! Finishes what a crash, a lost answer or a slow second run left open. Idempotent, takes no input, works from what
-//! is stored; woken by a period and by a signal.
+//! is stored, once before the shop opens and then every second.
 
 use std::time::Duration;
 
@@ -51,18 +51,12 @@ pub async fn run_reconciler(shop: Shop, stopped: impl Future<Output = ()>) {
         }
         tokio::select! {
             () = &mut stopped => return,
-            () = shop.inner.reconciler_wakeup.notified() => {}
             () = tokio::time::sleep(PERIOD) => {}
         }
     }
 }
 
 impl Shop {
-    /// Asks the reconciler not to wait for its period.
-    pub fn wake_reconciler(&self) {
-        self.inner.reconciler_wakeup.notify_one();
-    }
-
     /// The pass of a shop that has just started, alone on its stores: whatever was decided and not carried out was left
     /// by a crash, so nobody's grace has to be waited for.
     pub async fn reconcile_at_start(&self) -> Reconciled {
@@ -72,7 +66,13 @@ impl Shop {
             done.failures += 1;
             tracing::warn!(%error, "the reconciler will try again");
         }
-        done
+        let rest = self.reconcile().await;
+        Reconciled {
+            checkouts: done.checkouts + rest.checkouts,
+            holds: rest.holds,
+            merges: rest.merges,
+            failures: done.failures + rest.failures,
+        }
     }
 
     /// One pass over all that is due.
