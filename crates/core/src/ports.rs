@@ -163,7 +163,8 @@ pub trait CartStore: Send + Sync {
 #[async_trait]
 pub trait OrderStore: Send + Sync {
     /// Writes orders that are not there yet, each with the first line of its history ([`Order::first_change`]).
-    /// One that is there stays as it is. Returns how many were new.
+    /// One that is there stays as it is. Returns how many were new as far as this caller can tell: of several who
+    /// write the same order at the same moment, more than one may count it as new.
     async fn insert(&self, orders: Vec<Order>) -> StoreResult<usize>;
 
     async fn get(&self, id: OrderId) -> StoreResult<Option<Order>>;
@@ -193,6 +194,23 @@ pub trait OrderStore: Send + Sync {
         &self,
         day: Day,
         filter: DayFilter,
+        after: Option<OrderPosition>,
+        limit: usize,
+    ) -> StoreResult<Page<Order, OrderPosition>>;
+}
+
+/// The orders of users, kept for reading apart from where they are decided. Whoever fills it may be late, may come twice
+/// and may be overtaken by a later one.
+#[async_trait]
+pub trait OrderHistoryStore: Send + Sync {
+    /// Writes each order as it stands. One with a newer version replaces the older; an older one changes nothing.
+    async fn append(&self, orders: Vec<Order>) -> StoreResult<()>;
+
+    /// As [`OrderStore::by_user`].
+    async fn by_user(
+        &self,
+        user: UserId,
+        period: Period,
         after: Option<OrderPosition>,
         limit: usize,
     ) -> StoreResult<Page<Order, OrderPosition>>;

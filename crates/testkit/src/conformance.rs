@@ -16,47 +16,51 @@
 //! A store of some kinds of data only names those, and lets the model stand in for the rest:
 //! `conformance_tests!(factory(); carts, orders, sessions);`.
 //!
+//! A history of orders with a home of its own is tried by [`order_history`], whose factory gives that store alone.
+//!
 //! The suite asks for one fresh set of stores for each kind of data and keeps every case in a universe of its own
 //! ([`arena`]), so that stores which take long to set up are set up rarely.
 
 mod arena;
 mod carts;
 mod check;
+mod order_history;
 mod orders;
+mod patience;
 mod products;
 mod sessions;
 mod users;
 
-use std::fmt::Debug;
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use mobimir_core::ports::Stores;
+use mobimir_core::ports::{OrderHistoryStore, Stores};
 use proptest::{
     collection,
     strategy::Strategy,
-    test_runner::{Config, TestError, TestRunner},
+    test_runner::{Config, TestCaseError, TestError, TestRunner},
 };
 use tokio::runtime::Runtime;
 
 use self::{
-    arena::{Arena, Bench},
+    arena::{Arena, Bench, Modelled},
     check::Checked,
 };
 
-/// Makes stores to test.
+/// Makes stores to test: all of a shop's, or the one that is named.
 #[async_trait]
-pub trait Factory: Send + Sync {
+pub trait Factory<S = Stores>: Send + Sync {
     /// Stores that are empty and share nothing with any given out before.
-    async fn fresh(&self) -> Stores;
+    async fn fresh(&self) -> S;
 }
 
 #[async_trait]
-impl<F, T> Factory for F
+impl<F, T, S> Factory<S> for F
 where
     F: Fn() -> T + Send + Sync,
-    T: Future<Output = Stores> + Send,
+    T: Future<Output = S> + Send,
 {
-    async fn fresh(&self) -> Stores {
+    async fn fresh(&self) -> S {
         self().await
     }
 }
@@ -72,6 +76,9 @@ pub struct ConformanceOptions {
     pub rounds: u32,
     /// Attempts to make a failing sequence shorter.
     pub shrink_attempts: u32,
+    /// How long a read may answer otherwise than the model, and is asked again. For policies that give up seeing what was
+    /// acknowledged at once; zero demands it.
+    pub patience: Duration,
 }
 
 /// Overrides [`ConformanceOptions::cases`].
@@ -81,7 +88,7 @@ const WORKER_THREADS: usize = 4;
 
 impl Default for ConformanceOptions {
     fn default() -> Self {
-        Self { cases: 48, steps: 60, rounds: 4, shrink_attempts: 500 }
+        Self { cases: 48, steps: 60, rounds: 4, shrink_attempts: 500, patience: Duration::ZERO }
     }
 }
 
@@ -117,10 +124,16 @@ pub fn orders(factory: &impl Factory, options: ConformanceOptions) {
     orders::conform(&Suite::new(factory, options));
 }
 
+/// A history that has a home of its own.
+pub fn order_history(factory: &impl Factory<Arc<dyn OrderHistoryStore>>, options: ConformanceOptions) {
+    order_history::conform(&Suite::new(factory, options));
+}
+
 pub fn sessions(factory: &impl Factory, options: ConformanceOptions) {
     sessions::conform(&Suite::new(factory, options));
 }
 
+/// Everything that the stores of a shop hold.
 pub fn all(factory: &impl Factory, options: ConformanceOptions) {
     products(factory, options);
     users(factory, options);
@@ -144,30 +157,30 @@ macro_rules! conformance_tests {
 }
 
 /// The stores under test, and the runtime that they live on.
-struct Suite {
+struct Suite<S = Stores> {
     options: ConformanceOptions,
-    arena: Arena,
+    arena: Arena<S>,
     runtime: Runtime,
 }
 
-impl Suite {
-    fn new(factory: &impl Factory, options: ConformanceOptions) -> Self {
+impl<S: Modelled> Suite<S> {
+    fn new(factory: &impl Factory<S>, options: ConformanceOptions) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(WORKER_THREADS)
             .enable_all()
             .build()
             .expect("a runtime can be started");
         let stores = runtime.block_on(factory.fresh());
-        Self { options, arena: Arena::new(stores), runtime }
+        Self { options, arena: Arena::new(stores, options.patience), runtime }
     }
 
     /// Applies random sequences of steps to the store and to the model; a failure panics with the shortest
     /// sequence that was found to show it.
-    fn compare_with_model<S: Debug>(
+    fn compare_with_model<T: Debug>(
         &self,
         what: &str,
-        step: impl Strategy<Value = S>,
-        run: impl AsyncFn(&Bench, &[S]) -> Checked,
+        step: impl Strategy<Value = T>,
+        run: impl AsyncFn(&Bench<S>, &[T]) -> Checked,
     ) {
         let config = Config {
             cases: self.options.cases,
@@ -176,8 +189,9 @@ impl Suite {
             ..Config::default()
         };
         let steps = collection::vec(step, 1..=self.options.steps);
-        let outcome = TestRunner::new(config)
-            .run(&steps, |steps| self.runtime.block_on(run(&self.arena.bench(), &steps)));
+        let outcome = TestRunner::new(config).run(&steps, |steps| {
+            self.runtime.block_on(run(&self.arena.bench(), &steps)).map_err(TestCaseError::from)
+        });
         match outcome {
             Ok(()) => {}
             Err(TestError::Fail(reason, steps)) => {
@@ -189,7 +203,7 @@ impl Suite {
     }
 
     /// Runs a race several times, each time in a universe of its own.
-    fn race(&self, promise: &str, run: impl AsyncFn(&Bench) -> Checked) {
+    fn race(&self, promise: &str, run: impl AsyncFn(&Bench<S>) -> Checked) {
         for round in 0..self.options.rounds {
             if let Err(reason) = self.runtime.block_on(run(&self.arena.bench())) {
                 panic!("{promise} is broken in round {round}: {reason}");
@@ -197,7 +211,7 @@ impl Suite {
         }
     }
 
-    fn example(&self, what: &str, run: impl AsyncFn(&Bench) -> Checked) {
+    fn example(&self, what: &str, run: impl AsyncFn(&Bench<S>) -> Checked) {
         if let Err(reason) = self.runtime.block_on(run(&self.arena.bench())) {
             panic!("{what}: {reason}");
         }

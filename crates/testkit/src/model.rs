@@ -4,6 +4,7 @@
 //! nothing to be fast with and nothing to get wrong.
 
 mod carts;
+mod order_history;
 mod orders;
 mod products;
 mod sessions;
@@ -20,7 +21,7 @@ use mobimir_core::{
     id::{OrderId, ProductId, SessionId, UserId},
     order::{Order, StatusChange},
     page::Page,
-    ports::Stores,
+    ports::{OrderHistoryStore, Stores},
     product::Product,
     secret::SecretHash,
     session::{RefreshToken, Session},
@@ -39,6 +40,8 @@ struct State {
     users: BTreeMap<UserId, User>,
     carts: BTreeMap<Owner, StoredCart>,
     orders: BTreeMap<OrderId, (Order, Vec<StatusChange>)>,
+    /// Of a history that has a home of its own.
+    order_history: BTreeMap<OrderId, Order>,
     sessions: BTreeMap<SessionId, Session>,
     /// With whether it has been used.
     refresh_tokens: BTreeMap<SecretHash, (RefreshToken, bool)>,
@@ -55,6 +58,11 @@ impl ModelStore {
             orders: model.clone(),
             sessions: model,
         }
+    }
+
+    /// A new, empty history of orders.
+    pub fn order_history() -> Arc<dyn OrderHistoryStore> {
+        Arc::new(ModelStore::default())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

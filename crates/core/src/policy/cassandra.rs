@@ -8,6 +8,7 @@ use super::{
     Entity,
     level::{Level, SerialLevel},
     reader::{Section, integer, shown},
+    speculation::{Percentile, SpeculativeRetry},
     upkeep::{Compaction, Repair},
     values::{Period, words},
 };
@@ -17,6 +18,9 @@ pub type Replication = BTreeMap<String, u8>;
 
 const REPLICAS_MAX: u64 = 9;
 const SESSION_BUCKETS_MAX: u64 = 10_000;
+const TIMEOUT_MIN: Period = Period::millis(100);
+const TIMEOUT_MAX: Period = Period::seconds(60);
+const TIMEOUT_DEFAULT: Period = Period::seconds(5);
 const HINT_WINDOW_MAX: Period = Period::days(7);
 const GC_GRACE_DEFAULT: Period = Period::days(10);
 /// A repair that starts on time still needs time to end.
@@ -30,6 +34,9 @@ pub struct CassandraSettings {
     /// Where conditional statements run: LOCAL_SERIAL is exclusive only within one data centre.
     pub home_dc: String,
     pub on_dc_loss: OnDcLoss,
+    /// The longest that an answer of the cluster is waited for, retries included.
+    pub timeout: Period,
+    pub speculative_retry: SpeculativeRetry,
     /// `read_repair = 'BLOCKING'` when on, `'NONE'` when off.
     pub read_repair: bool,
     pub hint_window: Period,
@@ -115,6 +122,9 @@ impl CassandraSettings {
                 .given("home_dc")
                 .unwrap_or_else(|| default_home_dc(shared.home_dc.as_deref(), &replication)),
             on_dc_loss: section.get("on_dc_loss", OnDcLoss::LocalQuorum),
+            timeout: section.period("timeout", TIMEOUT_MIN..=TIMEOUT_MAX, TIMEOUT_DEFAULT),
+            speculative_retry: section
+                .get("speculative_retry", SpeculativeRetry::Percentile(Percentile::P99)),
             read_repair: section.get("read_repair", defaults.read_repair),
             hint_window: section.period(
                 "hint_window",
@@ -145,6 +155,14 @@ impl CassandraSettings {
             if level.replicas() > have {
                 section.fail(key, format!("expected at most {have} replicas, got {level}"));
             }
+        }
+        if let Some(time) = self.speculative_retry.not_before()
+            && time >= self.timeout
+        {
+            let Self { speculative_retry, timeout, .. } = self;
+            let message =
+                format!("expected a time within the timeout of {timeout}, got \"{speculative_retry}\"");
+            section.fail("speculative_retry", message);
         }
         // A deleted row comes back when its tombstone is gone before every replica has seen it.
         if let Some(interval) = self.repair.interval()

@@ -14,6 +14,7 @@ mod promises;
 mod reader;
 mod reads;
 mod show;
+mod speculation;
 mod upkeep;
 mod values;
 
@@ -36,6 +37,7 @@ pub use self::{
     reader::{PolicyError, PolicyIssue},
     reads::{ReadFrom, ReadOperation, ReadRule, Reads},
     show::text_table,
+    speculation::{Percentile, SpeculativeRetry},
     upkeep::{Compaction, Repair, TimeOfDay, Weekday},
     values::{Bytes, Period, Ttl},
 };

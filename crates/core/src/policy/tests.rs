@@ -124,7 +124,7 @@ cpu_pecent = 3
     x.toml:7: carts.hom: unknown key; did you mean "home"?
     x.toml:9: carts.ttl.gest: unknown key; did you mean "guest"?
     x.toml:13: sessions.cassandra.hint_windw: unknown key; did you mean "hint_window"?
-    x.toml:14: sessions.cassandra.status: unknown key; expected one of buckets, compaction, gc_grace, hint_window, home_dc, on_dc_loss, read, read_repair, repair, replication, serial, write
+    x.toml:14: sessions.cassandra.status: unknown key; expected one of buckets, compaction, gc_grace, hint_window, home_dc, on_dc_loss, read, read_repair, repair, replication, serial, speculative_retry, timeout, write
     x.toml:16: orders.buckets.cuont: unknown key; did you mean "count"?
     x.toml:18: reads.catalog_search: unknown key; did you mean "catalogue_search"?
     x.toml:19: reads.product_page.form: unknown key; did you mean "from"?
@@ -185,6 +185,8 @@ buckets = { count = 0 }
 write = "each_quorum"
 repair = "weekly"
 compaction = "twcs"
+timeout = "50ms"
+speculative_retry = "MIN(99p,95p)"
 replication = { dc1 = 0, "d c" = 3, dc3 = 3 }
 [products]
 home = "mongodb"
@@ -201,9 +203,11 @@ mongodb = { shard_key = "_id" }
     x.toml:13: orders.cassandra.write: expected one of "ANY", "ONE", "TWO", "THREE", "LOCAL_ONE", "QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "ALL", got "each_quorum"
     x.toml:14: orders.cassandra.repair: expected "none", an interval of at least "1h", or a time like "Sunday 02:00" or "day 1 03:00", got "weekly"
     x.toml:15: orders.cassandra.compaction: expected "stcs", "lcs" or "twcs 1d" with a window of whole minutes, got "twcs"
-    x.toml:16: orders.cassandra.replication."d c": expected a data centre named with letters, digits, '_' and '-'
-    x.toml:16: orders.cassandra.replication.dc1: expected a whole number of replicas from 1 to 9, got 0
-    x.toml:19: products.mongodb.shard_key: expected a shard key like "{category: 1, _id: 1}" or "{_id: hashed}", or "none", got "_id"
+    x.toml:16: orders.cassandra.timeout: expected a duration from 100ms to 1m, got 50ms
+    x.toml:17: orders.cassandra.speculative_retry: expected "none", "always", a percentile like "99p", a time like "50ms", or MIN or MAX of both like "MIN(99p,50ms)", got "MIN(99p,95p)"
+    x.toml:18: orders.cassandra.replication."d c": expected a data centre named with letters, digits, '_' and '-'
+    x.toml:18: orders.cassandra.replication.dc1: expected a whole number of replicas from 1 to 9, got 0
+    x.toml:21: products.mongodb.shard_key: expected a shard key like "{category: 1, _id: 1}" or "{_id: hashed}", or "none", got "_id"
     "#);
 }
 
@@ -267,11 +271,14 @@ home = "cassandra"
 home_dc = "dc4"
 read = "EACH_QUORUM"
 write = "THREE"
+timeout = "200ms"
+speculative_retry = "200ms"
 [orders]
 home = "cassandra"
 [orders.cassandra]
 repair = "30d"
 gc_grace = "10d"
+speculative_retry = "MAX(99p,5000ms)"
 [sessions]
 home = "cassandra"
 [sessions.cassandra]
@@ -289,11 +296,13 @@ mongodb = { shard_key = "{_id: hashed}" }
     x.toml:8: carts.cassandra.home_dc: expected a data centre of the replication (dc1, dc2), got "dc4"
     x.toml:9: carts.cassandra.read: expected a level that Cassandra reads at, got EACH_QUORUM
     x.toml:10: carts.cassandra.write: expected at most 2 replicas, got THREE
-    x.toml:15: orders.cassandra.gc_grace: expected at least the repair interval of 30d, got 10d
-    x.toml:20: sessions.cassandra.gc_grace: expected at least the hint window of 2h, got 1h
-    x.toml:21: sessions.cassandra.replication: expected at least one data centre, like { dc1 = 3 }
-    x.toml:23: order_history.mongodb: expected a home of its own, but home is "orders"
-    x.toml:26: users.mongodb.shard_key: expected "none" or "{email: 1}", because emails are unique, got "{_id: hashed}"
+    x.toml:12: carts.cassandra.speculative_retry: expected a time within the timeout of 200ms, got "200ms"
+    x.toml:17: orders.cassandra.gc_grace: expected at least the repair interval of 30d, got 10d
+    x.toml:18: orders.cassandra.speculative_retry: expected a time within the timeout of 5s, got "MAX(99p,5000ms)"
+    x.toml:23: sessions.cassandra.gc_grace: expected at least the hint window of 2h, got 1h
+    x.toml:24: sessions.cassandra.replication: expected at least one data centre, like { dc1 = 3 }
+    x.toml:26: order_history.mongodb: expected a home of its own, but home is "orders"
+    x.toml:29: users.mongodb.shard_key: expected "none" or "{email: 1}", because emails are unique, got "{_id: hashed}"
     "#);
 }
 
@@ -359,12 +368,15 @@ prop_compose! {
         repair in any_word(&["none", "1h", "90m", "40d", "Monday 00:00", "day 28 23:59"]),
         compaction in any_word(&["stcs", "lcs", "twcs 90m", "twcs 30d"]),
         read_repair: bool,
+        timeout in any_period(Period::millis(100), Period::seconds(60)),
+        speculation in any_word(&["none", "always", "99p", "99.95p", "50ms", "MIN(99p,70000ms)", "MAX(90p,99ms)"]),
         hint_window in any_period(Period::seconds(0), Period::days(7)),
         replicas in 2u8..=9,
     ) -> String {
         format!(
             "write = {write:?}\nread = {read:?}\nserial = {serial:?}\non_dc_loss = {loss:?}\nrepair = {repair:?}\n\
              compaction = {compaction:?}\nread_repair = {read_repair}\nhint_window = {hint_window:?}\n\
+             timeout = {timeout:?}\nspeculative_retry = {speculation:?}\n\
              replication = {{ a-1 = {replicas}, b_2 = 3 }}\nhome_dc = \"b_2\"\n"
         )
     }

@@ -3,9 +3,9 @@
 
 use fjall::Slice;
 use minicbor::{Decode, Encode};
+use mobimir_codec::leaves::At;
 use mobimir_core::{cart::Owner, ports::StoreResult, time::Timestamp};
 
-use super::parts::At;
 use crate::engine::{Key, KeyBuilder, Table};
 
 pub(crate) fn key(owner: Owner) -> Key {

@@ -2,6 +2,10 @@
 
 use fjall::Slice;
 use minicbor::{Decode, Encode};
+use mobimir_codec::{
+    leaves::{At, Digest, Id, OwnerCode, ZoneCode},
+    order_lines::LineRecord,
+};
 use mobimir_core::{
     checkout::{AbortReason, CartTake, Checkout, CheckoutState, Fate, ShortLine},
     id::{AttemptId, ChangeId, OrderId, ProductId, UserId},
@@ -9,7 +13,6 @@ use mobimir_core::{
     time::Version,
 };
 
-use super::parts::{At, Digest, Id, LineRecord, OwnerCode, ZoneCode};
 use crate::engine::{Key, KeyBuilder, Table};
 
 pub(crate) fn key(id: OrderId) -> Key {

@@ -3,8 +3,6 @@
 //! Values are CBOR arrays of records that are apart from the domain's types, so that a change of the domain does not
 //! silently change what is on disk. Field numbers and tags are only ever added, never used again for something else.
 
-mod parts;
-
 pub(crate) mod cart;
 pub(crate) mod cart_change;
 pub(crate) mod cart_touched;
@@ -25,27 +23,24 @@ pub(crate) mod session_unmerged;
 pub(crate) mod user;
 pub(crate) mod user_by_email;
 
-#[cfg(test)]
-mod arbitrary;
-
 use fjall::Slice;
+use mobimir_codec::CodecError;
 use mobimir_core::ports::{StoreError, StoreResult};
+#[cfg(test)]
+use mobimir_testkit::arbitrary;
 
-#[expect(clippy::expect_used, reason = "writing to memory cannot fail, and no record refuses to be encoded")]
 fn encode<T: minicbor::Encode<()>>(record: &T) -> Slice {
-    let mut bytes = Vec::with_capacity(USUAL_RECORD_BYTES);
-    minicbor::encode(record, &mut bytes).expect("a record is encoded into memory");
-    bytes.into()
+    mobimir_codec::encode(record).into()
 }
 
-/// What most records fit into.
-const USUAL_RECORD_BYTES: usize = 256;
+fn decode<'b, T: minicbor::Decode<'b, ()>>(what: &'static str, bytes: &'b [u8]) -> StoreResult<T> {
+    mobimir_codec::decode(what, bytes).map_err(corrupt)
+}
 
-fn decode<'b, T: minicbor::Decode<'b, ()>>(what: &str, bytes: &'b [u8]) -> StoreResult<T> {
-    minicbor::decode(bytes).map_err(|error| StoreError::Corrupt {
-        what: format!("expected a {what} record"),
-        source: Some(error.into()),
-    })
+fn corrupt(error: CodecError) -> StoreError {
+    let what = error.to_string();
+    let CodecError::Malformed { source, .. } = error;
+    StoreError::Corrupt { what, source: Some(source.into()) }
 }
 
 /// The value of a key that says everything itself.

@@ -2,6 +2,10 @@
 
 use fjall::Slice;
 use minicbor::{Decode, Encode};
+use mobimir_codec::{
+    leaves::{At, Id, StatusCode, ZoneCode},
+    order_lines::LineRecord,
+};
 use mobimir_core::{
     id::{OrderId, UserId},
     order::Order,
@@ -9,7 +13,6 @@ use mobimir_core::{
     time::Version,
 };
 
-use super::parts::{At, Id, LineRecord, StatusCode, ZoneCode};
 use crate::engine::{Key, KeyBuilder, Table};
 
 pub(crate) fn key(id: OrderId) -> Key {

@@ -1,6 +1,7 @@
 //! The orders of a day in UTC, newest first, with what a report filters by.
 
 use fjall::Slice;
+use mobimir_codec::leaves::{status_number, status_of};
 use mobimir_core::{
     id::OrderId,
     order::{Order, OrderPosition, OrderStatus},
@@ -9,7 +10,6 @@ use mobimir_core::{
     zone::Zone,
 };
 
-use super::parts::{status_number, status_of};
 use crate::{
     engine::{Key, KeyBuilder, KeyReader, Table},
     error::damaged,

@@ -2,9 +2,9 @@
 
 use fjall::Slice;
 use minicbor::{Decode, Encode};
+use mobimir_codec::leaves::{At, StatusCode};
 use mobimir_core::{id::OrderId, order::StatusChange, ports::StoreResult};
 
-use super::parts::{At, StatusCode};
 use crate::engine::{Key, KeyBuilder, Table};
 
 pub(crate) fn key(id: OrderId, line: u32) -> Key {

@@ -2,6 +2,7 @@
 
 use fjall::Slice;
 use minicbor::{Decode, Encode};
+use mobimir_codec::leaves::{Amount, At, Id, ZoneCode};
 use mobimir_core::{
     id::{AttemptId, OrderId, ProductId},
     ports::StoreResult,
@@ -9,7 +10,6 @@ use mobimir_core::{
     time::Version,
 };
 
-use super::parts::{Amount, At, Id, ZoneCode};
 use crate::engine::{Key, KeyBuilder, Table};
 
 pub(crate) fn key(id: ProductId) -> Key {

@@ -2,9 +2,9 @@
 
 use fjall::Slice;
 use minicbor::{Decode, Encode};
+use mobimir_codec::leaves::{At, Id};
 use mobimir_core::{id::SessionId, ports::StoreResult, secret::SecretHash, session::RefreshToken};
 
-use super::parts::{At, Id};
 use crate::engine::{Key, KeyBuilder, Table};
 
 pub(crate) fn key(hash: SecretHash) -> Key {

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use fjall::Slice;
 use minicbor::{Decode, Encode};
+use mobimir_codec::leaves::{At, Digest, Id};
 use mobimir_core::{
     id::{SessionId, UserId},
     ports::StoreResult,
@@ -12,7 +13,6 @@ use mobimir_core::{
     time::Version,
 };
 
-use super::parts::{At, Digest, Id};
 use crate::engine::{Key, KeyBuilder, Table};
 
 pub(crate) fn key(id: SessionId) -> Key {

@@ -2,6 +2,7 @@
 
 use fjall::Slice;
 use minicbor::{Decode, Encode};
+use mobimir_codec::leaves::{At, ZoneCode};
 use mobimir_core::{
     id::UserId,
     ports::{StoreError, StoreResult},
@@ -9,7 +10,6 @@ use mobimir_core::{
     user::{Email, Profile, User},
 };
 
-use super::parts::{At, ZoneCode};
 use crate::engine::{Key, KeyBuilder, Table};
 
 pub(crate) fn key(id: UserId) -> Key {

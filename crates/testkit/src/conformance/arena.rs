@@ -5,11 +5,17 @@
 //! orders of a day) therefore never show what an earlier case has left behind. All of them lie in the future, so
 //! that a server which expires data by its own clock does not do so before the test does.
 
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI32, Ordering},
+    },
+    time::Duration,
+};
 
 use mobimir_core::{
     id::{self, AttemptId, ChangeId, OrderId, ProductId, SessionId, UserId},
-    ports::Stores,
+    ports::{OrderHistoryStore, Stores},
     secret::{SecretHash, random_bytes},
     time::{Day, Timestamp, Version},
     user::Email,
@@ -27,16 +33,37 @@ const WINDOW_DAYS: i32 = 120;
 /// At the end of a window nothing may happen, so that deadlines and days of one do not reach into the next.
 const WINDOW_MARGIN_DAYS: i32 = 40;
 
-pub(super) struct Arena {
-    stores: Stores,
+pub(super) struct Arena<S = Stores> {
+    stores: S,
+    patience: Duration,
     windows: AtomicI32,
 }
 
 /// What one case works with.
-pub(super) struct Bench {
-    pub(super) store: Stores,
-    pub(super) model: Stores,
+pub(super) struct Bench<S = Stores> {
+    pub(super) store: S,
+    pub(super) model: S,
     pub(super) universe: Universe,
+    /// For how long something may be observed that differs. Nothing but `eventually` looks at it.
+    pub(super) patience: Duration,
+}
+
+/// Ports that the model has too.
+pub(super) trait Modelled: Clone {
+    /// New and empty.
+    fn model() -> Self;
+}
+
+impl Modelled for Stores {
+    fn model() -> Self {
+        ModelStore::stores()
+    }
+}
+
+impl Modelled for Arc<dyn OrderHistoryStore> {
+    fn model() -> Self {
+        ModelStore::order_history()
+    }
 }
 
 pub(super) struct Universe {
@@ -52,12 +79,12 @@ pub(super) struct CaseClock {
     end: Timestamp,
 }
 
-impl Arena {
-    pub(super) fn new(stores: Stores) -> Self {
-        Self { stores, windows: AtomicI32::new(0) }
+impl<S: Modelled> Arena<S> {
+    pub(super) fn new(stores: S, patience: Duration) -> Self {
+        Self { stores, patience, windows: AtomicI32::new(0) }
     }
 
-    pub(super) fn bench(&self) -> Bench {
+    pub(super) fn bench(&self) -> Bench<S> {
         let window = self.windows.fetch_add(1, Ordering::Relaxed);
         let day = LATEST_WINDOW_DAY - window * WINDOW_DAYS;
         assert!(day > EARLIEST_WINDOW_DAY, "too many cases for one set of stores");
@@ -66,8 +93,9 @@ impl Arena {
         let word = format!("u{}", &Uuid::from_bytes(seed).simple().to_string()[..16]);
         Bench {
             store: self.stores.clone(),
-            model: ModelStore::stores(),
+            model: S::model(),
             universe: Universe { seed, word, start },
+            patience: self.patience,
         }
     }
 }

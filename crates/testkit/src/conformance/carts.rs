@@ -15,12 +15,12 @@ use mobimir_core::{
     time::Timestamp,
     zone::Zone,
 };
-use proptest::{option, prelude::*, sample, test_runner::TestCaseError};
+use proptest::{option, prelude::*, sample};
 
 use super::{
     Suite,
     arena::{Bench, CaseClock, Universe, zone},
-    check::{Checked, answered, pages, race, same},
+    check::{Checked, Failure, answered, pages, race, same},
 };
 use crate::strategies;
 
@@ -252,7 +252,7 @@ impl Case<'_> {
     }
 
     /// Whether a key may be named: for the first time, or while it is still remembered.
-    async fn remembers_key(&mut self, owner: usize, key: usize) -> Result<bool, TestCaseError> {
+    async fn remembers_key(&mut self, owner: usize, key: usize) -> Result<bool, Failure> {
         let now = self.clock.now;
         let stored = answered(self.bench.model.carts.read(owner_of(&self.bench.universe, owner), now).await)?;
         let first_named = self.keys.entry((owner, key)).or_insert(now);
@@ -275,7 +275,7 @@ impl Case<'_> {
     }
 
     /// The cart as somebody knows it, in the store and in the model.
-    async fn views(&self, owner: usize, knowing: Knowing) -> Result<[CartView; 2], TestCaseError> {
+    async fn views(&self, owner: usize, knowing: Knowing) -> Result<[CartView; 2], Failure> {
         let id = owner_of(&self.bench.universe, owner);
         let carts = self.stored(id).await?;
         let began = carts[1].as_ref().map(|cart| cart.created_at);
@@ -316,28 +316,34 @@ impl Case<'_> {
     }
 
     async fn read(&self, owner: usize) -> Checked {
-        let owner = owner_of(&self.bench.universe, owner);
-        let [actual, expected] = self.stored(owner).await?;
-        let what = format!("read {owner:?} at {}", self.clock.now);
-        same(what, actual.as_ref().map(Seen::of), expected.as_ref().map(Seen::of))
+        self.stored(owner_of(&self.bench.universe, owner)).await.map(|_| ())
     }
 
     async fn untouched(&self, for_ms: i64, limit: usize) -> Checked {
         let (now, since) = (self.clock.now, self.clock.now.plus_ms(-for_ms));
-        let mut lists = Vec::new();
-        for stores in self.both() {
+        let listed = async |stores: &Stores| -> Result<Vec<(Owner, Seen)>, Failure> {
             let carts =
                 pages(limit, None, async |after| stores.carts.untouched(since, after, limit, now).await);
-            let seen = carts.await?.into_iter().map(|(owner, cart)| (owner, Seen::of(&cart)));
-            lists.push(seen.collect::<Vec<_>>());
-        }
-        same(format!("untouched since {since}"), &lists[0], &lists[1])
+            Ok(carts.await?.into_iter().map(|(owner, cart)| (owner, Seen::of(&cart))).collect())
+        };
+        let [store, model] = self.both();
+        let expected = listed(model).await?;
+        self.bench.sees(format!("untouched since {since}"), expected, async || listed(store).await).await
     }
 
-    async fn stored(&self, owner: Owner) -> Result<[Option<StoredCart>; 2], TestCaseError> {
+    /// The cart in the store and in the model, which agree on it. Whoever acts on a cart acts on one that they agree
+    /// on, or what they do would not be the same.
+    async fn stored(&self, owner: Owner) -> Result<[Option<StoredCart>; 2], Failure> {
         let [store, model] = self.both();
         let now = self.clock.now;
-        Ok([answered(store.carts.read(owner, now).await)?, answered(model.carts.read(owner, now).await)?])
+        let expected = answered(model.carts.read(owner, now).await)?;
+        let actual = self.bench.eventually(async || {
+            let actual = answered(store.carts.read(owner, now).await)?;
+            let what = format!("read {owner:?} at {now}");
+            same(what, actual.as_ref().map(Seen::of), expected.as_ref().map(Seen::of))?;
+            Ok(actual)
+        });
+        Ok([actual.await?, expected])
     }
 
     fn both(&self) -> [&Stores; 2] {

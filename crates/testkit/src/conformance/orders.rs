@@ -11,12 +11,12 @@ use mobimir_core::{
     ports::{DayFilter, Period},
     time::{Day, Timestamp, Version},
 };
-use proptest::{collection, option, prelude::*, sample, test_runner::TestCaseError};
+use proptest::{collection, option, prelude::*, sample};
 
 use super::{
     Suite,
     arena::{Bench, CaseClock, zone},
-    check::{Checked, answered, pages, race, same},
+    check::{Checked, Failure, answered, holds, pages, race, same},
 };
 use crate::strategies;
 
@@ -196,14 +196,16 @@ impl Case<'_> {
 
     async fn get(&self, slot: usize) -> Checked {
         let id = self.bench.universe.order(slot);
-        let actual = answered(self.bench.store.orders.get(id).await)?;
-        same(format!("get order {slot}"), actual, answered(self.bench.model.orders.get(id).await)?)
+        let expected = answered(self.bench.model.orders.get(id).await)?;
+        let read = async || self.bench.store.orders.get(id).await;
+        self.bench.sees(format!("get order {slot}"), expected, read).await
     }
 
     async fn history(&self, slot: usize) -> Checked {
         let id = self.bench.universe.order(slot);
-        let actual = answered(self.bench.store.orders.history(id).await)?;
-        same(format!("history of {slot}"), actual, answered(self.bench.model.orders.history(id).await)?)
+        let expected = answered(self.bench.model.orders.history(id).await)?;
+        let read = async || self.bench.store.orders.history(id).await;
+        self.bench.sees(format!("history of {slot}"), expected, read).await
     }
 
     async fn by_user(
@@ -215,9 +217,11 @@ impl Case<'_> {
     ) -> Checked {
         let id = self.bench.universe.user(user);
         let [store, model] = [&self.bench.store.orders, &self.bench.model.orders];
-        let actual = pages(limit, start, async |after| store.by_user(id, period, after, limit).await).await?;
-        let expected = answered(model.by_user(id, period, start, usize::MAX).await)?;
-        same(format!("orders of user {user} in {period:?} after {start:?}"), actual, expected.items)
+        let expected = answered(model.by_user(id, period, start, usize::MAX).await)?.items;
+        let what = format!("orders of user {user} in {period:?} after {start:?}");
+        let read =
+            async || pages(limit, start, async |after| store.by_user(id, period, after, limit).await).await;
+        self.bench.sees(what, expected, read).await
     }
 
     async fn by_day(
@@ -229,9 +233,11 @@ impl Case<'_> {
     ) -> Checked {
         let day = at.day();
         let [store, model] = [&self.bench.store.orders, &self.bench.model.orders];
-        let actual = pages(limit, start, async |after| store.by_day(day, filter, after, limit).await).await?;
-        let expected = answered(model.by_day(day, filter, start, usize::MAX).await)?;
-        same(format!("orders of {day} with {filter:?} after {start:?}"), actual, expected.items)
+        let expected = answered(model.by_day(day, filter, start, usize::MAX).await)?.items;
+        let what = format!("orders of {day} with {filter:?} after {start:?}");
+        let read =
+            async || pages(limit, start, async |after| store.by_day(day, filter, after, limit).await).await;
+        self.bench.sees(what, expected, read).await
     }
 
     async fn compare_all(&self) -> Checked {
@@ -253,12 +259,12 @@ impl Case<'_> {
 /// In pages of a usual size.
 const PAGE: usize = 20;
 
-async fn whole_by_user(bench: &Bench, user: UserId, period: Period) -> Result<Vec<Order>, TestCaseError> {
+async fn whole_by_user(bench: &Bench, user: UserId, period: Period) -> Result<Vec<Order>, Failure> {
     let orders = &bench.store.orders;
     pages(PAGE, None, async |after| orders.by_user(user, period, after, PAGE).await).await
 }
 
-async fn whole_by_day(bench: &Bench, day: Day, filter: DayFilter) -> Result<Vec<Order>, TestCaseError> {
+async fn whole_by_day(bench: &Bench, day: Day, filter: DayFilter) -> Result<Vec<Order>, Failure> {
     let orders = &bench.store.orders;
     pages(PAGE, None, async |after| orders.by_day(day, filter, after, PAGE).await).await
 }

@@ -12,12 +12,11 @@ use mobimir_core::{
     product::{Hold, HoldKind, Product, ProductQuery},
     time::Timestamp,
 };
-use proptest::test_runner::TestCaseError;
 
 use super::{
     Suite,
     arena::{Bench, first_version, zone},
-    check::{Checked, answered, holds, pages, race, same, same_beginning},
+    check::{Checked, Failure, answered, holds, pages, race, same, same_beginning},
 };
 
 pub(super) fn conform(suite: &Suite) {
@@ -77,15 +76,15 @@ fn checkout(bench: &Bench, n: usize) -> Checkout {
 }
 
 /// The product as it is stored, its books balanced (STK-1, STK-2).
-async fn stored(bench: &Bench, n: usize) -> Result<Product, TestCaseError> {
+async fn stored(bench: &Bench, n: usize) -> Result<Product, Failure> {
     let stored = answered(bench.store.products.get(bench.universe.product(n)).await)?;
-    let Some(stored) = stored else { return Err(TestCaseError::fail("the product is not there")) };
+    let Some(stored) = stored else { return Err(Failure::Differs("the product is not there".to_owned())) };
     holds(format!("STK-1 for {stored:?}"), stored.books_balance())?;
     Ok(Product::clone(&stored))
 }
 
 /// All that a question finds, in pages of `limit`.
-async fn listed(bench: &Bench, query: &ProductQuery, limit: usize) -> Result<Vec<Product>, TestCaseError> {
+async fn listed(bench: &Bench, query: &ProductQuery, limit: usize) -> Result<Vec<Product>, Failure> {
     let found = pages(limit, query.after.clone(), async |after| {
         bench.store.products.list(ProductQuery { after, limit, ..query.clone() }).await
     });
@@ -93,11 +92,7 @@ async fn listed(bench: &Bench, query: &ProductQuery, limit: usize) -> Result<Vec
 }
 
 /// All products with holds placed before, in pages of `limit`.
-async fn with_holds(
-    bench: &Bench,
-    placed_before: Timestamp,
-    limit: usize,
-) -> Result<Vec<Product>, TestCaseError> {
+async fn with_holds(bench: &Bench, placed_before: Timestamp, limit: usize) -> Result<Vec<Product>, Failure> {
     let mut found: Vec<Product> = Vec::new();
     let mut after: Option<ProductId> = None;
     loop {

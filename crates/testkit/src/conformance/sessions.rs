@@ -10,12 +10,12 @@ use mobimir_core::{
     session::{Holder, RefreshToken, Session, SessionPosition, SessionState},
     time::{Timestamp, Version},
 };
-use proptest::{option, prelude::*, sample, test_runner::TestCaseError};
+use proptest::{option, prelude::*, sample};
 
 use super::{
     Suite,
     arena::{Bench, CaseClock},
-    check::{Checked, answered, pages, race, same, same_beginning},
+    check::{Checked, Failure, answered, pages, race, same, same_beginning},
 };
 use crate::strategies;
 
@@ -210,9 +210,9 @@ impl Case<'_> {
 
     async fn get(&self, session: usize) -> Checked {
         let (id, now) = (self.bench.universe.session(session), self.clock.now);
-        let actual = answered(self.bench.store.sessions.get(id, now).await)?;
         let expected = answered(self.bench.model.sessions.get(id, now).await)?;
-        same(format!("get session {session} at {now}"), actual, expected)
+        let read = async || self.bench.store.sessions.get(id, now).await;
+        self.bench.sees(format!("get session {session} at {now}"), expected, read).await
     }
 
     async fn by_user(&self, user: usize, after: Option<usize>, limit: usize) -> Checked {
@@ -223,19 +223,23 @@ impl Case<'_> {
                 .map(|session: Session| session.position()),
             None => None,
         };
-        let actual = pages(limit, start, async |after: Option<SessionPosition>| {
-            store.by_user(id, after, limit, now).await
-        });
-        let expected = answered(model.by_user(id, start, usize::MAX, now).await)?;
-        same(format!("sessions of user {user} at {now}"), actual.await?, expected.items)
+        let expected = answered(model.by_user(id, start, usize::MAX, now).await)?.items;
+        let read = async || {
+            let page = async |after: Option<SessionPosition>| store.by_user(id, after, limit, now).await;
+            pages(limit, start, page).await
+        };
+        self.bench.sees(format!("sessions of user {user} at {now}"), expected, read).await
     }
 
     async fn unmerged(&self, closed_before: Timestamp, limit: usize) -> Checked {
         let now = self.clock.now;
-        let actual = answered(self.bench.store.sessions.unmerged(closed_before, limit, now).await)?;
         let whole = answered(self.bench.model.sessions.unmerged(closed_before, usize::MAX, now).await)?;
-        let what = format!("unmerged before {closed_before}");
-        same_beginning(what, &actual, &whole, limit, closed_at)
+        let observe = async || {
+            let actual = answered(self.bench.store.sessions.unmerged(closed_before, limit, now).await)?;
+            let what = format!("unmerged before {closed_before}");
+            same_beginning(what, &actual, &whole, limit, closed_at)
+        };
+        self.bench.eventually(observe).await
     }
 
     async fn compare_all(&self) -> Checked {

@@ -1,6 +1,7 @@
 //! The suite can fail: each store here has one planted fault, and the suite must find it.
 
 mod carts;
+mod order_history;
 mod orders;
 mod products;
 mod sessions;
@@ -9,13 +10,14 @@ mod users;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
 };
 
 use mobimir_core::ports::Stores;
 use mobimir_testkit::conformance::ConformanceOptions;
 
 const OPTIONS: ConformanceOptions =
-    ConformanceOptions { cases: 64, steps: 60, rounds: 4, shrink_attempts: 0 };
+    ConformanceOptions { cases: 64, steps: 60, rounds: 4, shrink_attempts: 0, patience: Duration::ZERO };
 
 /// Runs a part of the suite, which must fail; what it said is printed, to see that it says what is wrong.
 fn must_be_found(fault: &dyn std::fmt::Debug, suite: impl FnOnce()) {

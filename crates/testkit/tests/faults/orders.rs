@@ -24,6 +24,7 @@ enum Fault {
     EndsAPeriodTooLate,
     OrdersEqualTimesByFallingId,
     CountsOrdersThatWereThere,
+    TellsNobodyWhoRacesThatTheirOrderWasNew,
 }
 
 #[test]
@@ -40,6 +41,7 @@ fn orders() {
         EndsAPeriodTooLate,
         OrdersEqualTimesByFallingId,
         CountsOrdersThatWereThere,
+        TellsNobodyWhoRacesThatTheirOrderWasNew,
     ] {
         let stores = || async move {
             faulty(|model| {
@@ -56,6 +58,8 @@ struct Faulty {
     inner: Arc<dyn OrderStore>,
     door: Door,
 }
+
+const RACE_YIELDS: usize = 100;
 
 impl Faulty {
     fn is_forgotten(order: &Order) -> bool {
@@ -79,8 +83,20 @@ impl Faulty {
 impl OrderStore for Faulty {
     async fn insert(&self, orders: Vec<Order>) -> StoreResult<usize> {
         let asked = orders.len();
+        let is_first = self.door.enter().await;
+        if self.fault == Fault::TellsNobodyWhoRacesThatTheirOrderWasNew && is_first {
+            // Somebody else comes first after all.
+            for _ in 0..RACE_YIELDS {
+                tokio::task::yield_now().await;
+            }
+        }
         let inserted = self.inner.insert(orders).await?;
-        Ok(if self.fault == Fault::CountsOrdersThatWereThere { asked } else { inserted })
+        self.door.leave();
+        Ok(match self.fault {
+            Fault::CountsOrdersThatWereThere => asked,
+            Fault::TellsNobodyWhoRacesThatTheirOrderWasNew if !is_first => 0,
+            _ => inserted,
+        })
     }
 
     async fn get(&self, id: OrderId) -> StoreResult<Option<Order>> {

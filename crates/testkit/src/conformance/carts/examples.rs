@@ -4,7 +4,7 @@ use mobimir_core::{
     time::Timestamp,
 };
 
-use super::{Bench, Checked, DAY_MS, HOUR_MS, Suite, TestCaseError, answered, owner_of, pages, same};
+use super::{Bench, Checked, DAY_MS, Failure, HOUR_MS, Suite, answered, owner_of, pages};
 
 pub(super) fn conform(suite: &Suite) {
     suite.example("CRT-3: an expired cart is gone and starts anew", expiry);
@@ -18,7 +18,7 @@ fn add(bench: &Bench, owner: Owner, n: usize, quantity: u64, at: Timestamp) -> C
     CartChange { id: bench.universe.change(n), at, origin: owner, keyed: true, effect }
 }
 
-async fn read(bench: &Bench, owner: Owner, now: Timestamp) -> Result<Option<StoredCart>, TestCaseError> {
+async fn read(bench: &Bench, owner: Owner, now: Timestamp) -> Result<Option<StoredCart>, Failure> {
     answered(bench.store.carts.read(owner, now).await)
 }
 
@@ -29,23 +29,28 @@ async fn expiry(bench: &Bench) -> Checked {
         for n in 0..UNPACKED_CHANGES_MAX * 2 {
             answered(carts.append(owner, vec![add(bench, owner, n, 1, start)], expires_at, start).await)?;
         }
-        let before = read(bench, owner, expires_at.plus_ms(-1)).await?;
-        same("a cart is there until it expires", before.is_some(), true)?;
+        let is_there = async || read(bench, owner, expires_at.plus_ms(-1)).await.map(|cart| cart.is_some());
+        bench.sees("a cart is there until it expires", true, is_there).await?;
         for now in [expires_at, expires_at.plus_ms(1)] {
-            same("an expired cart", read(bench, owner, now).await?, None)?;
-            let listed = pages(20, None, async |after| carts.untouched(now, after, 20, now).await).await?;
-            same("expired carts in the list", listed.iter().any(|(listed, _)| *listed == owner), false)?;
+            bench.sees("an expired cart", None, async || read(bench, owner, now).await).await?;
+            let is_listed = async || -> Result<bool, Failure> {
+                let listed = pages(20, None, async |after| carts.untouched(now, after, 20, now).await);
+                Ok(listed.await?.iter().any(|(listed, _)| *listed == owner))
+            };
+            bench.sees("expired carts in the list", false, is_listed).await?;
         }
         // Begins anew, also for changes that were in the cart before.
         let again = add(bench, owner, 0, 1, expires_at);
         let later = expires_at.plus_ms(DAY_MS);
         answered(carts.append(owner, vec![again], later, expires_at).await)?;
-        let anew = read(bench, owner, expires_at).await?;
-        let seen = anew.map(|cart| {
-            let view = cart::fold(&cart.changes);
-            (view.quantity(bench.universe.product(0)), cart.created_at, cart.updated_at, cart.expires_at)
-        });
-        same("a cart that began anew", seen, Some((1, expires_at, expires_at, later)))?;
+        let seen = async || -> Result<_, Failure> {
+            let anew = read(bench, owner, expires_at).await?;
+            Ok(anew.map(|cart| {
+                let quantity = cart::fold(&cart.changes).quantity(bench.universe.product(0));
+                (quantity, cart.created_at, cart.updated_at, cart.expires_at)
+            }))
+        };
+        bench.sees("a cart that began anew", Some((1, expires_at, expires_at, later)), seen).await?;
     }
     Ok(())
 }
@@ -57,8 +62,9 @@ async fn longest_expiry(bench: &Bench) -> Checked {
         let change = add(bench, owner, n, 1, start);
         answered(carts.append(owner, vec![change], start.plus_ms(days * DAY_MS), start).await)?;
     }
-    let cart = read(bench, owner, start.plus_ms(29 * DAY_MS)).await?;
-    same("expires_at", cart.map(|cart| cart.expires_at), Some(start.plus_ms(30 * DAY_MS)))
+    let later = start.plus_ms(29 * DAY_MS);
+    let expires_at = async || read(bench, owner, later).await.map(|cart| cart.map(|cart| cart.expires_at));
+    bench.sees("expires_at", Some(start.plus_ms(30 * DAY_MS)), expires_at).await
 }
 
 async fn equal_times(bench: &Bench) -> Checked {
@@ -73,15 +79,16 @@ async fn equal_times(bench: &Bench) -> Checked {
     }
     let mut expected = owners;
     expected.sort_by_key(|owner| cart::CartPosition::of(*owner, start).key());
+    let untouched = async |since: Timestamp, limit: usize| -> Result<Vec<Owner>, Failure> {
+        let listed = pages(limit, None, async |after| carts.untouched(since, after, limit, start).await);
+        Ok(listed.await?.into_iter().map(|(owner, _)| owner).collect())
+    };
     for limit in [1, 2, 3, CARTS * 2, 100] {
-        let listed =
-            pages(limit, None, async |after| carts.untouched(start, after, limit, start).await).await?;
-        let listed: Vec<Owner> = listed.into_iter().map(|(owner, _)| owner).collect();
-        same(format!("carts by pages of {limit}"), &listed, &expected)?;
+        let what = format!("carts by pages of {limit}");
+        bench.sees(what, expected.clone(), async || untouched(start, limit).await).await?;
     }
-    let earlier = start.plus_ms(-1);
-    let none = pages(20, None, async |after| carts.untouched(earlier, after, 20, start).await).await?;
-    same("carts untouched since before they were touched", none, Vec::new())
+    let earlier = async || untouched(start.plus_ms(-1), 20).await;
+    bench.sees("carts untouched since before they were touched", Vec::new(), earlier).await
 }
 
 async fn largest_quantities(bench: &Bench) -> Checked {
@@ -90,7 +97,9 @@ async fn largest_quantities(bench: &Bench) -> Checked {
     const LINES: usize = 200;
     let changes: Vec<CartChange> = (0..LINES).map(|n| add(bench, owner, n, QUANTITY_MAX, start)).collect();
     answered(carts.append(owner, changes, start.plus_ms(DAY_MS), start).await)?;
-    let cart = read(bench, owner, start).await?;
-    let sum = cart.map(|cart| cart::fold(&cart.changes).quantity(bench.universe.product(0)));
-    same("200 times the largest quantity", sum, Some(LINES as u64 * QUANTITY_MAX))
+    let sum = async || -> Result<_, Failure> {
+        let cart = read(bench, owner, start).await?;
+        Ok(cart.map(|cart| cart::fold(&cart.changes).quantity(bench.universe.product(0))))
+    };
+    bench.sees("200 times the largest quantity", Some(LINES as u64 * QUANTITY_MAX), sum).await
 }

@@ -6,7 +6,7 @@ use mobimir_core::{
     time::Timestamp,
 };
 
-use super::{Bench, Checked, HOUR_MS, Suite, answered, owner_of, race, same};
+use super::{Bench, Checked, Failure, HOUR_MS, Suite, answered, owner_of, race};
 use crate::conformance::check::RACERS;
 
 /// Far more than are kept unpacked.
@@ -27,11 +27,7 @@ fn add(bench: &Bench, owner: Owner, n: usize, at: Timestamp) -> CartChange {
     CartChange { id: bench.universe.change(n), at, origin: owner, keyed: false, effect }
 }
 
-async fn quantity(
-    carts: &Arc<dyn CartStore>,
-    bench: &Bench,
-    owner: Owner,
-) -> Result<u64, super::TestCaseError> {
+async fn quantity(carts: &Arc<dyn CartStore>, bench: &Bench, owner: Owner) -> Result<u64, Failure> {
     let cart = answered(carts.read(owner, bench.universe.start.plus_ms(1)).await)?;
     Ok(cart.map_or(0, |cart| cart::fold(&cart.changes).quantity(bench.universe.product(0))))
 }
@@ -51,8 +47,8 @@ async fn parallel_adds(bench: &Bench, callers: usize, each: usize) -> Checked {
             }
         })
         .await?;
-        let sum = quantity(carts, bench, owner).await?;
-        same(format!("{callers} times {each} parallel adds of 1"), sum, (callers * each) as u64)?;
+        let what = format!("{callers} times {each} parallel adds of 1");
+        bench.sees(what, (callers * each) as u64, async || quantity(carts, bench, owner).await).await?;
     }
     Ok(())
 }
@@ -65,8 +61,8 @@ async fn repeated_adds(bench: &Bench) -> Checked {
         async move { carts.append(owner, vec![change], now.plus_ms(HOUR_MS), now).await }
     })
     .await?;
-    let sum = quantity(carts, bench, owner).await?;
-    same("64 parallel adds, each of which comes twice", sum, RACERS as u64 / 2)
+    let sum = async || quantity(carts, bench, owner).await;
+    bench.sees("64 parallel adds, each of which comes twice", RACERS as u64 / 2, sum).await
 }
 
 async fn adds_beside_a_clear(bench: &Bench) -> Checked {
@@ -83,6 +79,6 @@ async fn adds_beside_a_clear(bench: &Bench) -> Checked {
         async move { carts.append(owner, vec![change], now.plus_ms(HOUR_MS), now).await }
     })
     .await?;
-    let sum = quantity(carts, bench, owner).await?;
-    same("63 adds beside a clear of what was there before", sum, RACERS as u64 - 1)
+    let sum = async || quantity(carts, bench, owner).await;
+    bench.sees("63 adds beside a clear of what was there before", RACERS as u64 - 1, sum).await
 }

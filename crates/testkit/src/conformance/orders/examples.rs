@@ -9,7 +9,7 @@ use mobimir_core::{
 };
 
 use super::{
-    Bench, Checked, DAY_MS, Suite, answered, pages, races::order, same, whole_by_day, whole_by_user,
+    Bench, Checked, DAY_MS, Failure, Suite, answered, pages, races::order, same, whole_by_day, whole_by_user,
 };
 
 pub(super) fn conform(suite: &Suite) {
@@ -30,12 +30,16 @@ async fn equal_times(bench: &Bench) -> Checked {
     let (user, day) = (made[0].user_id, made[0].day());
     for limit in [1, 5, ORDERS, 100] {
         let ids = |orders: Vec<Order>| orders.into_iter().map(|order| order.id).collect::<Vec<_>>();
-        let by_user =
-            pages(limit, None, async |after| orders.by_user(user, Period::default(), after, limit).await);
-        same(format!("by user, pages of {limit}"), &ids(by_user.await?), &expected)?;
-        let by_day =
-            pages(limit, None, async |after| orders.by_day(day, DayFilter::default(), after, limit).await);
-        same(format!("by day, pages of {limit}"), &ids(by_day.await?), &expected)?;
+        let by_user = async || {
+            let all = Period::default();
+            pages(limit, None, async |after| orders.by_user(user, all, after, limit).await).await.map(ids)
+        };
+        bench.sees(format!("by user, pages of {limit}"), expected.clone(), by_user).await?;
+        let by_day = async || {
+            let all = DayFilter::default();
+            pages(limit, None, async |after| orders.by_day(day, all, after, limit).await).await.map(ids)
+        };
+        bench.sees(format!("by day, pages of {limit}"), expected.clone(), by_day).await?;
     }
     Ok(())
 }
@@ -60,15 +64,18 @@ async fn days_and_buckets(bench: &Bench) -> Checked {
     for day in [bench.universe.start.day(), midnight.day()] {
         let mut expected: Vec<Order> = made.iter().filter(|order| order.day() == day).cloned().collect();
         expected.sort_by_key(|order| order.id);
-        let listed = pages(3, None, async |after| orders.by_day(day, DayFilter::default(), after, 3).await);
-        same(format!("orders of {day}"), listed.await?, expected)?;
+        let all = DayFilter::default();
+        let listed = async || pages(3, None, async |after| orders.by_day(day, all, after, 3).await).await;
+        bench.sees(format!("orders of {day}"), expected, listed).await?;
     }
     let before_midnight = Period { from: None, to: Some(midnight) };
     let from_midnight = Period { from: Some(midnight), to: None };
     for period in [before_midnight, from_midnight] {
-        let listed = whole_by_user(bench, made[0].user_id, period).await?;
-        let fits = listed.iter().all(|order| period.contains(order.created_at));
-        same(format!("orders in {period:?}"), (listed.len(), fits), (4, true))?;
+        let seen = async || -> Result<_, Failure> {
+            let listed = whole_by_user(bench, made[0].user_id, period).await?;
+            Ok((listed.len(), listed.iter().all(|order| period.contains(order.created_at))))
+        };
+        bench.sees(format!("orders in {period:?}"), (4, true), seen).await?;
     }
     Ok(())
 }
@@ -88,19 +95,20 @@ async fn largest_order(bench: &Bench) -> Checked {
         ..order(bench, 0)
     };
     answered(bench.store.orders.insert(vec![large.clone()]).await)?;
-    same("the order", answered(bench.store.orders.get(large.id).await)?, Some(large.clone()))?;
-    let listed = whole_by_user(bench, large.user_id, Period::default()).await?;
-    same("the order in its owner's history", listed, vec![large])
+    let read = async || bench.store.orders.get(large.id).await;
+    bench.sees("the order", Some(large.clone()), read).await?;
+    let listed = async || whole_by_user(bench, large.user_id, Period::default()).await;
+    bench.sees("the order in its owner's history", vec![large.clone()], listed).await
 }
 
 async fn unknown_order(bench: &Bench) -> Checked {
     let (orders, id) = (&bench.store.orders, bench.universe.order(0));
-    same("get", answered(orders.get(id).await)?, None)?;
-    same("history", answered(orders.history(id).await)?, Vec::new())?;
+    bench.sees("get", None, async || orders.get(id).await).await?;
+    bench.sees("history", Vec::new(), async || orders.history(id).await).await?;
     let change = StatusChange { status: OrderStatus::Paid, at: bench.universe.start, operator: None };
     let answer = answered(orders.transition(id, OrderStatus::Confirmed, change).await)?;
     same("transition", answer, mobimir_core::ports::Transition::NoSuchOrder)?;
-    same("history after it", answered(orders.history(id).await)?, Vec::new())
+    bench.sees("history after it", Vec::new(), async || orders.history(id).await).await
 }
 
 async fn moves_show_everywhere(bench: &Bench) -> Checked {
@@ -114,19 +122,21 @@ async fn moves_show_everywhere(bench: &Bench) -> Checked {
         // The order is written once more, as by a reconciler that does not know how far it has come.
         same("written again", answered(orders.insert(vec![order(bench, 0)]).await)?, 0)?;
         current = current.moved(status, current.created_at);
-        let by_user = whole_by_user(bench, current.user_id, Period::default()).await?;
-        same("in the owner's history", by_user, vec![current.clone()])?;
+        let by_user = async || whole_by_user(bench, current.user_id, Period::default()).await;
+        bench.sees("in the owner's history", vec![current.clone()], by_user).await?;
         let filter = DayFilter { status: Some(status), zone: Some(current.geo_zone) };
-        let by_day = whole_by_day(bench, current.day(), filter).await?;
-        same("in the day's list", by_day, vec![current.clone()])?;
+        let by_day = async || whole_by_day(bench, current.day(), filter).await;
+        bench.sees("in the day's list", vec![current.clone()], by_day).await?;
         for other in OrderStatus::ALL.into_iter().filter(|other| *other != status) {
-            let by_day =
-                whole_by_day(bench, current.day(), DayFilter { status: Some(other), zone: None }).await?;
-            same(format!("in the day's list of {other}"), by_day, Vec::new())?;
+            let filter = DayFilter { status: Some(other), zone: None };
+            let by_day = async || whole_by_day(bench, current.day(), filter).await;
+            bench.sees(format!("in the day's list of {other}"), Vec::new(), by_day).await?;
         }
     }
-    let history = answered(orders.history(current.id).await)?;
-    let statuses: Vec<OrderStatus> = history.into_iter().map(|change| change.status).collect();
+    let statuses = async || {
+        let history = orders.history(current.id).await;
+        history.map(|moves| moves.into_iter().map(|change| change.status).collect::<Vec<OrderStatus>>())
+    };
     use OrderStatus::{Confirmed, Delivered, Paid, Shipped};
-    same("the history", statuses, vec![Confirmed, Paid, Shipped, Delivered])
+    bench.sees("the history", vec![Confirmed, Paid, Shipped, Delivered], statuses).await
 }

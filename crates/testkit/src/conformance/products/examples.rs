@@ -13,8 +13,8 @@ use mobimir_core::{
 };
 
 use super::{
-    super::arena::Bench, Checked, Suite, TestCaseError, answered, checkout, hold, holds, listed, product,
-    same, stored, with_holds, zone,
+    super::arena::Bench, Checked, Failure, Suite, answered, checkout, hold, holds, listed, product, same,
+    stored, with_holds, zone,
 };
 
 const SORTS: [ProductSort; 3] =
@@ -48,7 +48,7 @@ async fn awkward_products(bench: &Bench) -> Checked {
     }
     answered(bench.store.products.insert(products.clone()).await)?;
     for (n, product) in products.iter().enumerate() {
-        same(format!("product {n}"), &stored(bench, n).await?, product)?;
+        bench.sees(format!("product {n}"), product.clone(), async || stored(bench, n).await).await?;
     }
     for sort in SORTS {
         for limit in [1, 4, 100] {
@@ -56,10 +56,11 @@ async fn awkward_products(bench: &Bench) -> Checked {
                 category: Some(bench.universe.word.clone()),
                 ..ProductQuery::all(sort, limit)
             };
-            let found = listed(bench, &query, limit).await?;
             let names =
-                |products: &[Product]| products.iter().map(|p| (p.id, p.name.clone())).collect::<Vec<_>>();
-            same(format!("by {sort:?} in pages of {limit}"), names(&found), names(&sorted(&products, sort)))?;
+                |products: Vec<Product>| products.into_iter().map(|p| (p.id, p.name)).collect::<Vec<_>>();
+            let found = async || listed(bench, &query, limit).await.map(names);
+            let expected = names(sorted(&products, sort));
+            bench.sees(format!("by {sort:?} in pages of {limit}"), expected, found).await?;
         }
     }
     Ok(())
@@ -122,6 +123,10 @@ fn odd_attributes() -> BTreeMap<String, Attribute> {
     odd.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
+fn ids(products: Vec<Product>) -> Vec<ProductId> {
+    products.into_iter().map(|product| product.id).collect()
+}
+
 fn sorted(products: &[Product], sort: ProductSort) -> Vec<Product> {
     let mut sorted = products.to_vec();
     sorted.sort_by_key(|product| sort.position(product));
@@ -145,19 +150,20 @@ async fn prefix_categories(bench: &Bench) -> Checked {
     for (n, category) in categories.iter().enumerate() {
         for sort in SORTS {
             let query = ProductQuery { category: Some(category.clone()), ..ProductQuery::all(sort, 10) };
-            let found: Vec<_> = listed(bench, &query, 10).await?.iter().map(|product| product.id).collect();
-            same(format!("products in {category:?} by {sort:?}"), found, vec![bench.universe.product(n)])?;
+            let found = async || listed(bench, &query, 10).await.map(ids);
+            let what = format!("products in {category:?} by {sort:?}");
+            bench.sees(what, vec![bench.universe.product(n)], found).await?;
         }
     }
-    let own = async || -> Result<BTreeSet<String>, TestCaseError> {
+    let own = async || -> Result<BTreeSet<String>, Failure> {
         let all = answered(bench.store.products.categories().await)?;
         Ok(all.into_iter().filter(|category| category.starts_with(word)).collect())
     };
-    same("categories", own().await?, categories.iter().cloned().collect())?;
+    bench.sees("categories", categories.iter().cloned().collect(), &own).await?;
     // The last product leaves a category, and the category is gone.
     let edit = ProductEdit { category: Some(categories[1].clone()), ..ProductEdit::default() };
     answered(bench.store.products.edit(bench.universe.product(0), edit, bench.universe.start).await)?;
-    same("categories after one was left", own().await?, categories[1..].iter().cloned().collect())
+    bench.sees("categories after one was left", categories[1..].iter().cloned().collect(), &own).await
 }
 
 async fn inserted_again(bench: &Bench) -> Checked {
@@ -166,26 +172,26 @@ async fn inserted_again(bench: &Bench) -> Checked {
     let other = Product { name: "Другой".into(), price: PRICE_MAX, ..product(bench, 0, 9) };
     let both = vec![other, product(bench, 1, 1)];
     same("new of two", answered(bench.store.products.insert(both).await)?, 1)?;
-    same("the first", stored(bench, 0).await?, first)
+    bench.sees("the first", first, async || stored(bench, 0).await).await
 }
 
 async fn available_in_a_zone(bench: &Bench) -> Checked {
     let products = &bench.store.products;
     answered(products.insert(vec![product(bench, 0, 0), product(bench, 1, 1), product(bench, 2, 3)]).await)?;
-    let available = async |n: usize| -> Result<BTreeSet<ProductId>, TestCaseError> {
+    let available = async |n: usize| -> Result<BTreeSet<ProductId>, Failure> {
         let category = Some(bench.universe.word.clone());
         let all = ProductQuery::all(ProductSort::Name, 10);
         let found = listed(bench, &ProductQuery { category, zone: Some(zone(n)), ..all }, 10).await?;
         Ok(found.iter().map(|product| product.id).collect())
     };
-    let ids = |numbers: &[usize]| numbers.iter().map(|n| bench.universe.product(*n)).collect();
-    same("in the zone", available(0).await?, ids(&[1, 2]))?;
-    same("in another", available(1).await?, ids(&[]))?;
+    let these = |numbers: &[usize]| numbers.iter().map(|n| bench.universe.product(*n)).collect();
+    bench.sees("in the zone", these(&[1, 2]), async || available(0).await).await?;
+    bench.sees("in another", these(&[]), async || available(1).await).await?;
     // The last unit is held, and some arrive elsewhere.
     answered(products.hold(bench.universe.product(1), hold(bench, 0, 0, 1), bench.universe.start).await)?;
     let arrival = StockChange::Delta(1);
     answered(products.change_stock(bench.universe.product(0), zone(0), arrival, bench.universe.start).await)?;
-    same("in the zone, later", available(0).await?, ids(&[0, 2]))
+    bench.sees("in the zone, later", these(&[0, 2]), async || available(0).await).await
 }
 
 /// As when products are moved here from another store.
@@ -194,13 +200,15 @@ async fn inserted_with_holds(bench: &Bench) -> Checked {
     let mut held = product(bench, 0, 10);
     held.hold(hold(bench, 0, 0, 3), now);
     answered(bench.store.products.insert(vec![held.clone(), product(bench, 1, 10)]).await)?;
-    same("holds placed before then", with_holds(bench, now, 10).await?, Vec::new())?;
-    same("holds placed then", with_holds(bench, now.plus_ms(1), 10).await?, vec![held])?;
+    let placed_before = async |time| with_holds(bench, time, 10).await;
+    bench.sees("holds placed before then", Vec::new(), async || placed_before(now).await).await?;
+    let then = async || placed_before(now.plus_ms(1)).await;
+    bench.sees("holds placed then", vec![held], &then).await?;
     let lost = Verdict { sale: Decision::Lost, cancellation: Decision::Undecided };
     let products = &bench.store.products;
     let settled = products.settle(bench.universe.product(0), bench.universe.order(0), lost, now).await;
     same("settled", answered(settled)?, true)?;
-    same("holds that are left", with_holds(bench, now.plus_ms(1), 10).await?, Vec::new())
+    bench.sees("holds that are left", Vec::new(), &then).await
 }
 
 async fn full_holds(bench: &Bench) -> Checked {
@@ -216,7 +224,8 @@ async fn full_holds(bench: &Bench) -> Checked {
     answered(products.settle(phone.id, bench.universe.order(7), won, now).await)?;
     let outcome = answered(products.hold(phone.id, hold(bench, HOLDS_PER_PRODUCT_MAX, 0, 1), now).await)?;
     same("a hold after one was settled", outcome, HoldOutcome::Held)?;
-    same("holds", stored(bench, 0).await?.holds.len(), HOLDS_PER_PRODUCT_MAX)
+    let held = async || stored(bench, 0).await.map(|product| product.holds.len());
+    bench.sees("holds", HOLDS_PER_PRODUCT_MAX, held).await
 }
 
 async fn due_checkouts(bench: &Bench) -> Checked {
@@ -232,18 +241,18 @@ async fn due_checkouts(bench: &Bench) -> Checked {
     made.sort_by_key(|checkout| checkout.due_at);
     for n in 0..=CHECKOUTS {
         let now = start.plus_ms(n as i64);
-        let due = answered(products.due_checkouts(now, 100).await)?;
-        same(format!("due {n} ms after the first"), &due[..], &made[..n])?;
-        let first = answered(products.due_checkouts(now, 2).await)?;
-        same(format!("the first of these {n}"), &first[..], &made[..n.min(2)])?;
+        let due = async || products.due_checkouts(now, 100).await;
+        bench.sees(format!("due {n} ms after the first"), made[..n].to_vec(), due).await?;
+        let first = async || products.due_checkouts(now, 2).await;
+        bench.sees(format!("the first of these {n}"), made[..n.min(2)].to_vec(), first).await?;
     }
     let settled = made[0].settled(start);
     answered(products.update_checkout(settled, made[0].version).await)?;
     let later = Checkout { due_at: Some(start.plus_ms(50)), ..made[1].fenced(start) };
     answered(products.update_checkout(later.clone(), made[1].version).await)?;
-    let due = answered(products.due_checkouts(start.plus_ms(51), 100).await)?;
+    let due = async || products.due_checkouts(start.plus_ms(51), 100).await;
     let expected = [&made[2..], &[later]].concat();
-    same("due after one was settled and one put off", due, expected)
+    bench.sees("due after one was settled and one put off", expected, due).await
 }
 
 async fn largest_checkout(bench: &Bench) -> Checked {
@@ -262,7 +271,8 @@ async fn largest_checkout(bench: &Bench) -> Checked {
     };
     let products = &bench.store.products;
     same("inserted", answered(products.insert_checkout(large.clone()).await)?, None)?;
-    same("the record", answered(products.get_checkout(large.order_id).await)?, Some(large))
+    let record = async || products.get_checkout(large.order_id).await;
+    bench.sees("the record", Some(large.clone()), record).await
 }
 
 /// What other cases left is in it too, so only order and presence can be looked at.
@@ -270,14 +280,17 @@ async fn whole_catalogue(bench: &Bench) -> Checked {
     let own: Vec<Product> = (0..5).map(|n| product(bench, n, 1)).collect();
     answered(bench.store.products.insert(own.clone()).await)?;
     for sort in SORTS {
-        let all = listed(bench, &ProductQuery::all(sort, 50), 50).await?;
         let in_order = |a: &ProductPosition, b: &ProductPosition| match sort {
             ProductSort::PriceDescending => a > b,
             ProductSort::PriceAscending | ProductSort::Name => a < b,
         };
-        let positions: Vec<ProductPosition> = all.iter().map(|product| sort.position(product)).collect();
-        holds(format!("all by {sort:?} are in order, each once"), positions.is_sorted_by(in_order))?;
-        holds(format!("all by {sort:?} are there"), own.iter().all(|product| all.contains(product)))?;
+        let are_there = async || -> Result<bool, Failure> {
+            let all = listed(bench, &ProductQuery::all(sort, 50), 50).await?;
+            let positions: Vec<ProductPosition> = all.iter().map(|product| sort.position(product)).collect();
+            holds(format!("all by {sort:?} are in order, each once"), positions.is_sorted_by(in_order))?;
+            Ok(own.iter().all(|product| all.contains(product)))
+        };
+        bench.sees(format!("all by {sort:?} are there"), true, are_there).await?;
     }
     Ok(())
 }

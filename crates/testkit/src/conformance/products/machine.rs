@@ -15,7 +15,7 @@ use mobimir_core::{
 
 use super::{
     super::arena::{Bench, CaseClock, Universe, first_version, zone},
-    Checked, TestCaseError, answered, holds, listed, same, same_beginning,
+    Checked, Failure, answered, holds, listed, same, same_beginning,
     steps::{Choice, Draft, Move, ORDERS, PRODUCTS, Question, Step, WORDS},
     with_holds,
 };
@@ -52,8 +52,8 @@ impl Case<'_> {
             Step::Get { product } => self.get(*product).await?,
             Step::GetMany { products } => {
                 let ids: Vec<ProductId> = products.iter().map(|n| universe.product(*n)).collect();
-                let many: HashMap<_, _> = answered(store.get_many(&ids).await)?;
-                same(step, many, answered(model.get_many(&ids).await)?)?;
+                let expected: HashMap<_, _> = answered(model.get_many(&ids).await)?;
+                self.bench.sees(step, expected, async || store.get_many(&ids).await).await?;
             }
             Step::Edit { product, category, word, edit } => {
                 let edit = ProductEdit {
@@ -132,10 +132,14 @@ impl Case<'_> {
 
     async fn get(&self, n: usize) -> Checked {
         let id = self.bench.universe.product(n);
-        let actual = answered(self.bench.store.products.get(id).await)?;
-        let balanced = actual.as_ref().is_none_or(|product| product.books_balance());
-        same(format!("get product {n}"), actual, answered(self.bench.model.products.get(id).await)?)?;
-        holds(format!("STK-1 for product {n}"), balanced)
+        let expected = answered(self.bench.model.products.get(id).await)?;
+        let read = async || -> Result<_, Failure> {
+            let actual = answered(self.bench.store.products.get(id).await)?;
+            let balanced = actual.as_ref().is_none_or(|product| product.books_balance());
+            holds(format!("STK-1 for product {n}"), balanced)?;
+            Ok(actual)
+        };
+        self.bench.sees(format!("get product {n}"), expected, read).await
     }
 
     async fn list(&self, question: &Question) -> Checked {
@@ -158,39 +162,45 @@ impl Case<'_> {
             after: start.map(|product| question.sort.position(&product)),
             limit: usize::MAX,
         };
-        let actual = listed(self.bench, &query, question.limit).await?;
         let expected = answered(self.bench.model.products.list(query.clone()).await)?;
         let expected: Vec<Product> = expected.items.iter().map(|product| Product::clone(product)).collect();
-        same(format!("{query:?} in pages of {}", question.limit), actual, expected)
+        let what = format!("{query:?} in pages of {}", question.limit);
+        self.bench.sees(what, expected, async || listed(self.bench, &query, question.limit).await).await
     }
 
     async fn categories(&self) -> Checked {
-        let all = answered(self.bench.store.products.categories().await)?;
-        holds("categories are sorted, each once", all.is_sorted_by(|a, b| a < b))?;
-        let own = all.into_iter().filter(|name| name.starts_with(&self.bench.universe.word)).collect();
-        same("categories", own, answered(self.bench.model.products.categories().await)?)
+        let expected = answered(self.bench.model.products.categories().await)?;
+        let own = async || -> Result<Vec<String>, Failure> {
+            let all = answered(self.bench.store.products.categories().await)?;
+            holds("categories are sorted, each once", all.is_sorted_by(|a, b| a < b))?;
+            Ok(all.into_iter().filter(|name| name.starts_with(&self.bench.universe.word)).collect())
+        };
+        self.bench.sees("categories", expected, own).await
     }
 
     async fn with_holds(&self, placed_before: Timestamp, limit: usize) -> Checked {
-        let actual = with_holds(self.bench, placed_before, limit).await?;
         let expected = answered(self.bench.model.products.with_holds(placed_before, None, usize::MAX).await)?;
         let expected: Vec<Product> = expected.iter().map(|product| Product::clone(product)).collect();
-        same(format!("holds placed before {placed_before} by pages of {limit}"), actual, expected)
+        let what = format!("holds placed before {placed_before} by pages of {limit}");
+        self.bench.sees(what, expected, async || with_holds(self.bench, placed_before, limit).await).await
     }
 
-    async fn checkout(&self, n: usize) -> Result<Option<Checkout>, TestCaseError> {
+    async fn checkout(&self, n: usize) -> Result<Option<Checkout>, Failure> {
         let id = self.bench.universe.order(n);
-        let actual = answered(self.bench.store.products.get_checkout(id).await)?;
         let expected = answered(self.bench.model.products.get_checkout(id).await)?;
-        same(format!("get_checkout {n}"), &actual, &expected)?;
-        Ok(actual)
+        let read = async || self.bench.store.products.get_checkout(id).await;
+        self.bench.sees(format!("get_checkout {n}"), expected.clone(), read).await?;
+        Ok(expected)
     }
 
     async fn due(&self, limit: usize) -> Checked {
         let now = self.clock.now;
-        let actual = answered(self.bench.store.products.due_checkouts(now, limit).await)?;
         let whole = answered(self.bench.model.products.due_checkouts(now, usize::MAX).await)?;
-        same_beginning(format!("due before {now}"), &actual, &whole, limit, |checkout| checkout.due_at)
+        let observe = async || {
+            let actual = answered(self.bench.store.products.due_checkouts(now, limit).await)?;
+            same_beginning(format!("due before {now}"), &actual, &whole, limit, |checkout| checkout.due_at)
+        };
+        self.bench.eventually(observe).await
     }
 
     async fn compare_all(&mut self) -> Checked {

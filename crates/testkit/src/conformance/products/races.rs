@@ -3,7 +3,7 @@ use mobimir_core::{
     product::{Decision, Hold, HoldKind, HoldOutcome, ProductEdit, StockChange, Verdict},
 };
 
-use super::{Bench, Checked, Suite, answered, checkout, hold, product, race, same, stored, zone};
+use super::{Bench, Checked, Failure, Suite, answered, checkout, hold, product, race, same, stored, zone};
 use crate::conformance::check::RACERS;
 
 pub(super) fn conform(suite: &Suite) {
@@ -30,8 +30,11 @@ async fn scarce_stock(bench: &Bench) -> Checked {
     let held = outcomes.iter().filter(|outcome| **outcome == HoldOutcome::Held).count();
     let short = outcomes.iter().filter(|outcome| matches!(outcome, HoldOutcome::Short { .. })).count();
     same("orders that got units and that did not", (held, short), (6, RACERS - 6))?;
-    let stock = stored(bench, 0).await?.stock[&zone(0)];
-    same("available and reserved", (stock.available, stock.reserved), (2, 18))
+    let figures = async || {
+        let stock = stored(bench, 0).await.map(|product| product.stock[&zone(0)]);
+        stock.map(|stock| (stock.available, stock.reserved))
+    };
+    bench.sees("available and reserved", (2, 18), figures).await
 }
 
 async fn one_run_holds_once(bench: &Bench) -> Checked {
@@ -46,9 +49,8 @@ async fn one_run_holds_once(bench: &Bench) -> Checked {
     let held = outcomes.iter().filter(|outcome| **outcome == HoldOutcome::Held).count();
     let repeated = outcomes.iter().filter(|outcome| **outcome == HoldOutcome::AlreadyHeld).count();
     same("holds that counted and that did not", (held, repeated), (1, RACERS - 1))?;
-    let stored = stored(bench, 0).await?;
-    same("available", stored.available_in(zone(0)), 998)?;
-    same("holds", stored.holds, vec![hold(bench, 0, 0, 2)])
+    let seen = async || stored(bench, 0).await.map(|product| (product.available_in(zone(0)), product.holds));
+    bench.sees("available and holds", (998, vec![hold(bench, 0, 0, 2)]), seen).await
 }
 
 /// Each order has two runs, of which one counts, and is settled by four callers; half are cancelled again.
@@ -77,10 +79,12 @@ async fn settled_by_many(bench: &Bench) -> Checked {
     })
     .await?;
     same("callers who settled something", settled.into_iter().filter(|did| *did).count(), ORDERS)?;
-    let stored = stored(bench, 0).await?;
-    let stock = stored.stock[&zone(0)];
-    same("holds that are left", stored.holds.len(), 0)?;
-    same("available, reserved, sold", (stock.available, stock.reserved, stock.sold), (92, 0, 8))
+    let figures = async || -> Result<_, Failure> {
+        let product = stored(bench, 0).await?;
+        let stock = product.stock[&zone(0)];
+        Ok((product.holds.len(), stock.available, stock.reserved, stock.sold))
+    };
+    bench.sees("holds that are left, available, reserved, sold", (0, 92, 0, 8), figures).await
 }
 
 async fn holds_beside_restocking(bench: &Bench) -> Checked {
@@ -103,9 +107,11 @@ async fn holds_beside_restocking(bench: &Bench) -> Checked {
         }
     })
     .await?;
-    let stock = stored(bench, 0).await?.stock[&zone(0)];
-    let figures = (stock.received, stock.available, stock.reserved);
-    same("received, available, reserved", figures, (116, 84, 32))
+    let figures = async || {
+        let stock = stored(bench, 0).await.map(|product| product.stock[&zone(0)]);
+        stock.map(|stock| (stock.received, stock.available, stock.reserved))
+    };
+    bench.sees("received, available, reserved", (116, 84, 32), figures).await
 }
 
 async fn one_product_an_id(bench: &Bench) -> Checked {
@@ -133,8 +139,8 @@ async fn one_checkout_an_id(bench: &Bench) -> Checked {
         let found = existing.as_ref().unwrap_or(winners[0]);
         same("what everybody else found", found, winners[0])?;
     }
-    let stored = answered(products.get_checkout(winners[0].order_id).await)?;
-    same("the record", stored.as_ref(), Some(winners[0]))
+    let record = async || products.get_checkout(winners[0].order_id).await;
+    bench.sees("the record", Some(winners[0].clone()), record).await
 }
 
 async fn one_decision(bench: &Bench) -> Checked {
@@ -154,5 +160,6 @@ async fn one_decision(bench: &Bench) -> Checked {
     let winners: Vec<Checkout> =
         answers.into_iter().filter(|(_, won)| *won).map(|(decided, _)| decided).collect();
     same("decisions that won", winners.len(), 1)?;
-    same("the record", answered(products.get_checkout(open.order_id).await)?.as_ref(), winners.first())
+    let record = async || products.get_checkout(open.order_id).await;
+    bench.sees("the record", winners.first().cloned(), record).await
 }

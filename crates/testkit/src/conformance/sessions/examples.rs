@@ -6,7 +6,7 @@ use mobimir_core::{
     time::Timestamp,
 };
 
-use super::{Bench, Checked, DAY_MS, HOUR_MS, Suite, TestCaseError, answered, pages, races::session, same};
+use super::{Bench, Checked, DAY_MS, Failure, HOUR_MS, Suite, answered, pages, races::session, same};
 
 const PAGE: usize = 3;
 
@@ -18,7 +18,7 @@ pub(super) fn conform(suite: &Suite) {
     suite.example("a session with everything there can be comes back whole", awkward_session);
 }
 
-async fn by_user(bench: &Bench, now: Timestamp) -> Result<Vec<SessionId>, TestCaseError> {
+async fn by_user(bench: &Bench, now: Timestamp) -> Result<Vec<SessionId>, Failure> {
     let (sessions, user) = (&bench.store.sessions, bench.universe.user(0));
     let listed = pages(PAGE, None, async |after| sessions.by_user(user, after, PAGE, now).await).await?;
     Ok(listed.into_iter().map(|session| session.id).collect())
@@ -35,13 +35,14 @@ async fn expiry(bench: &Bench) -> Checked {
     let end = of_user.expires_at;
     for (now, is_there) in [(end.plus_ms(-1), true), (end, false), (end.plus_ms(1), false)] {
         for id in [of_user.id, of_guest.id] {
-            let found = answered(sessions.get(id, now).await)?;
-            same(format!("get at {now}, expires at {end}"), found.is_some(), is_there)?;
+            let found = async || sessions.get(id, now).await.map(|found| found.is_some());
+            bench.sees(format!("get at {now}, expires at {end}"), is_there, found).await?;
         }
-        let listed = by_user(bench, now).await?;
-        same(format!("by_user at {now}, expires at {end}"), listed.len(), usize::from(is_there))?;
-        let unmerged = answered(sessions.unmerged(now, 100, now).await)?;
-        same(format!("unmerged at {now}, expires at {end}"), unmerged.len(), usize::from(is_there))?;
+        let count = usize::from(is_there);
+        let listed = async || by_user(bench, now).await.map(|found| found.len());
+        bench.sees(format!("by_user at {now}, expires at {end}"), count, listed).await?;
+        let unmerged = async || sessions.unmerged(now, 100, now).await.map(|found| found.len());
+        bench.sees(format!("unmerged at {now}, expires at {end}"), count, unmerged).await?;
     }
     same("a token at its end", answered(sessions.use_refresh(token.hash, end).await)?, RefreshUse::Unknown)
 }
@@ -61,7 +62,8 @@ async fn token_expiry(bench: &Bench) -> Checked {
     let long = RefreshToken { hash, session: session.id, expires_at: extended.expires_at };
     same("extended", answered(sessions.update(extended, session.version, Some(long)).await)?, true)?;
     let later = start.plus_ms(DAY_MS + HOUR_MS);
-    same("the session", answered(sessions.get(session.id, later).await)?.is_some(), true)?;
+    let is_there = async || sessions.get(session.id, later).await.map(|found| found.is_some());
+    bench.sees("the session", true, is_there).await?;
     let short_used = answered(sessions.use_refresh(short.hash, later).await)?;
     same("the first token", short_used, RefreshUse::Unknown)?;
     let long_used = answered(sessions.use_refresh(long.hash, later).await)?;
@@ -82,16 +84,16 @@ async fn unmerged(bench: &Bench) -> Checked {
     closed.sort_by_key(super::closed_at);
     for n in 0..=GUESTS {
         let before = start.plus_ms(n as i64);
-        let found = answered(sessions.unmerged(before, 100, before).await)?;
-        same(format!("closed less than {n} ms after the first"), &found[..], &closed[..n])?;
-        let first = answered(sessions.unmerged(before, 2, before).await)?;
-        same(format!("the first of these {n}"), &first[..], &closed[..n.min(2)])?;
+        let found = async || sessions.unmerged(before, 100, before).await;
+        bench.sees(format!("closed less than {n} ms after the first"), closed[..n].to_vec(), found).await?;
+        let first = async || sessions.unmerged(before, 2, before).await;
+        bench.sees(format!("the first of these {n}"), closed[..n.min(2)].to_vec(), first).await?;
     }
     let done = SessionState::Closed { at: start, into: bench.universe.user(0), merged: true };
     let merged = Session { state: done, version: closed[0].version.next(start), ..closed[0].clone() };
     answered(sessions.update(merged, closed[0].version, None).await)?;
-    let found = answered(sessions.unmerged(start.plus_ms(9), 100, start).await)?;
-    same("closed, after one was merged", &found[..], &closed[1..])
+    let found = async || sessions.unmerged(start.plus_ms(9), 100, start).await;
+    bench.sees("closed, after one was merged", closed[1..].to_vec(), found).await
 }
 
 async fn equal_times(bench: &Bench) -> Checked {
@@ -103,7 +105,7 @@ async fn equal_times(bench: &Bench) -> Checked {
         answered(bench.store.sessions.insert(session, Some(token)).await)?;
     }
     expected.sort();
-    same("sessions by user", by_user(bench, bench.universe.start).await?, expected)
+    bench.sees("sessions by user", expected, async || by_user(bench, bench.universe.start).await).await
 }
 
 async fn awkward_session(bench: &Bench) -> Checked {
@@ -119,7 +121,8 @@ async fn awkward_session(bench: &Bench) -> Checked {
             ..session(bench, n).0
         };
         answered(sessions.insert(awkward.clone(), None).await)?;
-        same("get", answered(sessions.get(awkward.id, now).await)?, Some(awkward))?;
+        let id = awkward.id;
+        bench.sees("get", Some(awkward), async || sessions.get(id, now).await).await?;
     }
     Ok(())
 }

@@ -33,10 +33,12 @@ async fn one_user_an_email(bench: &Bench) -> Checked {
     .await?;
     let winners: Vec<_> = inserted.iter().filter(|(_, won)| *won).map(|(id, _)| *id).collect();
     same("inserts of one email that won", winners.len(), 1)?;
-    let found = answered(users.by_email(&bench.universe.email(0)).await)?;
-    same("the user with the email", found.map(|user| user.id), Some(winners[0]))?;
+    let email = bench.universe.email(0);
+    let found = async || users.by_email(&email).await.map(|found| found.map(|user| user.id));
+    bench.sees("the user with the email", Some(winners[0]), found).await?;
     for (id, won) in inserted {
-        same("a user who lost does not exist", answered(users.get(id).await)?.is_some(), won)?;
+        let exists = async || users.get(id).await.map(|found| found.is_some());
+        bench.sees("a user who lost does not exist", won, exists).await?;
     }
     Ok(())
 }
@@ -54,6 +56,6 @@ async fn one_update_a_version(bench: &Bench) -> Checked {
     .await?;
     let winners: Vec<_> = updated.into_iter().filter(|(_, won)| *won).map(|(name, _)| name).collect();
     same("updates of one version that won", winners.len(), 1)?;
-    let stored = answered(users.get(first.id).await)?;
-    same("what the winner wrote", stored.and_then(|user| user.profile.name), winners[0].clone())
+    let name = async || users.get(first.id).await.map(|found| found.and_then(|user| user.profile.name));
+    bench.sees("what the winner wrote", winners[0].clone(), name).await
 }

@@ -8,76 +8,37 @@ use minicbor::{
 };
 use mobimir_core::{
     cart::Owner,
-    id::{ProductId, SessionId, UserId},
+    id::{SessionId, UserId},
     money::Money,
-    order::{OrderLine, OrderStatus},
+    order::OrderStatus,
     time::Timestamp,
     zone::Zone,
 };
 use uuid::Uuid;
 
 #[derive(Clone, Copy)]
-pub(super) struct Id(pub(super) Uuid);
+pub struct Id(pub Uuid);
 
 #[derive(Clone, Copy)]
-pub(super) struct At(pub(super) Timestamp);
+pub struct At(pub Timestamp);
 
 #[derive(Clone, Copy)]
-pub(super) struct ZoneCode(pub(super) Zone);
+pub struct ZoneCode(pub Zone);
 
 #[derive(Clone, Copy)]
-pub(super) struct Amount(pub(super) Money);
+pub struct Amount(pub Money);
 
 #[derive(Clone, Copy)]
-pub(super) struct Digest(pub(super) [u8; 32]);
+pub struct Digest(pub [u8; 32]);
 
 #[derive(Clone, Copy)]
-pub(super) struct OwnerCode(pub(super) Owner);
+pub struct OwnerCode(pub Owner);
 
 #[derive(Clone, Copy)]
-pub(super) struct StatusCode(pub(super) OrderStatus);
+pub struct StatusCode(pub OrderStatus);
 
-/// A line of an order or of a checkout.
-#[derive(Encode, Decode)]
-pub(super) struct LineRecord<'a> {
-    #[n(0)]
-    product_id: Id,
-    #[b(1)]
-    name: &'a str,
-    #[b(2)]
-    category: &'a str,
-    #[n(3)]
-    price: Amount,
-    #[n(4)]
-    quantity: u64,
-}
-
-impl<'a> From<&'a OrderLine> for LineRecord<'a> {
-    fn from(line: &'a OrderLine) -> Self {
-        Self {
-            product_id: Id(line.product_id.0),
-            name: &line.name,
-            category: &line.category,
-            price: Amount(line.price),
-            quantity: line.quantity,
-        }
-    }
-}
-
-impl From<LineRecord<'_>> for OrderLine {
-    fn from(record: LineRecord<'_>) -> Self {
-        Self {
-            product_id: ProductId(record.product_id.0),
-            name: record.name.into(),
-            category: record.category.into(),
-            price: record.price.0,
-            quantity: record.quantity,
-        }
-    }
-}
-
-/// The status's number, in records and in the keys' values.
-pub(super) fn status_number(status: OrderStatus) -> u8 {
+/// The status's number, in records and wherever one stands alone.
+pub fn status_number(status: OrderStatus) -> u8 {
     match status {
         OrderStatus::Pending => 0,
         OrderStatus::Confirmed => 1,
@@ -88,7 +49,7 @@ pub(super) fn status_number(status: OrderStatus) -> u8 {
     }
 }
 
-pub(super) fn status_of(number: u8) -> Option<OrderStatus> {
+pub fn status_of(number: u8) -> Option<OrderStatus> {
     OrderStatus::ALL.into_iter().find(|status| status_number(*status) == number)
 }
 
