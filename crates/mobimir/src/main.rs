@@ -6,6 +6,7 @@ mod config;
 mod control;
 mod demo;
 mod import;
+mod lab_command;
 mod policy_command;
 mod serve;
 
@@ -27,6 +28,7 @@ Examples:
   mobimir serve --data ./shop                   your own shop
   mobimir import online-retail FILE --data ./shop
   mobimir policy show                           what is decided for each kind of data
+  mobimir lab cassandra --nodes 3               real servers on this machine
   mobimir backup ./backup-2025-11-28 --data ./shop";
 
 #[derive(Subcommand)]
@@ -39,6 +41,7 @@ enum Command {
     Import(import::ImportArgs),
     /// Look at policies, and check them
     Policy(policy_command::PolicyArgs),
+    Lab(lab_command::LabArgs),
     /// Copy the data of a shop, running or not
     Backup(backup::BackupArgs),
     /// Make a data directory from a backup
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
             Ok(code) => return code,
             Err(error) => Err(error),
         },
+        Command::Lab(args) => lab_command::run(args),
         Command::Backup(args) => in_runtime(backup::backup(args)),
         Command::Restore(args) => backup::restore(args),
     };

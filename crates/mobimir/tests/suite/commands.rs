@@ -21,6 +21,13 @@ fn every_command_explains_itself_with_examples() {
         &["import", "online-retail", "--help"],
         &["policy", "check", "--help"],
         &["policy", "show", "--help"],
+        &["lab", "--help"],
+        &["lab", "cassandra", "--help"],
+        &["lab", "status", "--help"],
+        &["lab", "join", "--help"],
+        &["lab", "start-node", "--help"],
+        &["lab", "stop-node", "--help"],
+        &["lab", "down", "--help"],
         &["backup", "--help"],
         &["restore", "--help"],
     ] {
@@ -40,6 +47,13 @@ fn the_help_is_as_reviewed() {
         &["demo", "--help"],
         &["import", "online-retail", "--help"],
         &["policy", "--help"],
+        &["lab", "--help"],
+        &["lab", "cassandra", "--help"],
+        &["lab", "status", "--help"],
+        &["lab", "join", "--help"],
+        &["lab", "start-node", "--help"],
+        &["lab", "stop-node", "--help"],
+        &["lab", "down", "--help"],
         &["backup", "--help"],
         &["restore", "--help"],
     ] {
@@ -61,6 +75,10 @@ fn wrong_usage_is_2_and_failure_is_1_with_one_line() {
         &["demo", "--products", "many"],
         &["import"],
         &["serve", "--no-such-flag"],
+        &["lab"],
+        &["lab", "cassandra", "--nodes", "0"],
+        &["lab", "cassandra", "--net", "10.0.0"],
+        &["lab", "cassandra", "--set", "key"],
     ] {
         assert_eq!(run(usage).0, 2, "{usage:?}");
     }
@@ -68,6 +86,10 @@ fn wrong_usage_is_2_and_failure_is_1_with_one_line() {
     let missing = missing.to_str().unwrap();
     for failure in [
         &["policy", "check", missing][..],
+        &["lab", "status", "--dir", missing],
+        &["lab", "join", "--dir", missing],
+        &["lab", "start-node", "1", "--dir", missing],
+        &["lab", "stop-node", "1", "--dir", missing],
         &["policy", "check", file],
         &["serve", "--config", missing],
         &["serve", "--config", file],

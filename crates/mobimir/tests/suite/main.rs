@@ -8,6 +8,7 @@ mod browser;
 mod commands;
 mod concurrency;
 mod crash;
+mod lab;
 mod malformed;
 mod orders;
 mod support;

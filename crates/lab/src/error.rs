@@ -1,0 +1,72 @@
+use std::{io, path::PathBuf, time::Duration};
+
+use crate::Net;
+
+/// Every message is for the person who started the lab, and says what to do where there is something to do.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    #[error(
+        "Java 17 is needed, with its compiler, and {found}: apt-get install openjdk-17-jdk-headless maven \
+         (or set JAVA_HOME)"
+    )]
+    Java { found: String },
+    #[error("Maven is needed to fetch the server once, and there is no mvn: apt-get install maven")]
+    Maven,
+    #[error("cannot fetch the server: {0}")]
+    Fetch(String),
+    #[error("{what}: {source}")]
+    Io { what: String, source: io::Error },
+    #[error("{path}: not a state file of this lab: {source}", path = path.display())]
+    State { path: PathBuf, source: serde_json::Error },
+    #[error("expected a loopback subnet like 127.0.1, got {0:?}")]
+    BadNet(String),
+    #[error("{address} is taken by another program: end it, or choose another subnet with --net 127.0.1")]
+    AddressTaken { address: String },
+    #[error("no loopback subnet is free between {first} and {last}")]
+    NoFreeNet { first: Net, last: Net },
+    #[error("expected 1 to {max} nodes in 1 or more data centres, got {got}")]
+    BadSize { got: String, max: u16 },
+    #[error(
+        "another ring is there ({there}), and this one was asked for ({asked}): mobimir lab down --wipe first"
+    )]
+    OtherShape { there: String, asked: String },
+    #[error("expected nothing, or a ring of this lab, in {dir}: choose another --dir", dir = dir.display())]
+    NotOurs { dir: PathBuf },
+    #[error("another command is working on this lab ({path})", path = path.display())]
+    Busy { path: PathBuf },
+    #[error("there is no ring in {dir}: mobimir lab cassandra --nodes 3", dir = dir.display())]
+    NoRing { dir: PathBuf },
+    #[error("the ring has no node {0}")]
+    NoNode(u16),
+    #[error("the ring has no data centre {0:?}")]
+    NoDataCentre(String),
+    #[error("no node of the ring runs: mobimir lab cassandra starts them again")]
+    NothingRuns,
+    #[error("node {id} runs already")]
+    Runs { id: u16 },
+    #[error("node {id} does not run: mobimir lab start-node {id}")]
+    DoesNotRun { id: u16 },
+    #[error("node {id} ended while it was starting; the end of {log}:\n{tail}", log = log.display())]
+    Died { id: u16, log: PathBuf, tail: String },
+    #[error(
+        "waited {waited} s for node {id}: {what}; the end of {log}:\n{tail}",
+        waited = waited.as_secs(),
+        log = log.display()
+    )]
+    TimedOut { id: u16, what: String, waited: Duration, log: PathBuf, tail: String },
+    #[error("nodetool {command}: {output}")]
+    Nodetool { command: String, output: String },
+    #[error("cannot read the counters of the server: {0}")]
+    Probe(String),
+}
+
+/// `io::Result` with what was tried.
+pub(crate) trait Trying<T> {
+    fn trying(self, what: impl FnOnce() -> String) -> Result<T, LabError>;
+}
+
+impl<T> Trying<T> for io::Result<T> {
+    fn trying(self, what: impl FnOnce() -> String) -> Result<T, LabError> {
+        self.map_err(|source| LabError::Io { what: what(), source })
+    }
+}

@@ -1,0 +1,18 @@
+# Ends the nodes below a directory when the process that started them is gone, however it went: that process holds the
+# other end of our standard input. A line "release" lets the nodes live.
+# $1: the directory; $2: "remove" if it goes too.
+trap '' HUP INT TERM
+if read -r word && [ "$word" = release ]; then exit 0; fi
+# A node is known by an argument, also one whose id was never written down. The pattern comes by a pipe, or grep would
+# find itself. Its exit code says nothing: processes come and go while it reads.
+find_nodes() {
+    printf '%s\n' "-Dmobimir.lab.node=$1/" | grep -l -a -s -F -f - /proc/[0-9]*/cmdline
+}
+while processes=$(find_nodes "$1"); [ -n "$processes" ]; do
+    for process in $processes; do
+        id=${process#/proc/}
+        kill -KILL "${id%/cmdline}" 2>/dev/null
+    done
+    sleep 0.05
+done
+if [ "$2" = remove ]; then rm -rf "$1"; fi

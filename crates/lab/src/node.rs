@@ -1,0 +1,89 @@
+//! A node of a ring, as it is written down in its directory.
+
+use std::{
+    fs,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{LabError, error::Trying, net::CQL_PORT, process};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// From 1, over all data centres; also the last number of the address.
+    pub id: u16,
+    pub address: Ipv4Addr,
+    pub dc: String,
+    pub rack: String,
+    /// On 127.0.0.1.
+    pub jmx_port: u16,
+    /// Of the process that was last started; it may have ended.
+    pub pid: Option<u32>,
+    pub(crate) seed: bool,
+    /// Empty if the node joined later and chose for itself.
+    pub(crate) tokens: Vec<i64>,
+    #[serde(skip)]
+    pub(crate) dir: PathBuf,
+}
+
+impl Node {
+    pub(crate) fn dir_in(root: &Path, id: u16) -> PathBuf {
+        root.join(format!("node{id}"))
+    }
+
+    /// Where a driver connects to.
+    pub fn contact_point(&self) -> String {
+        format!("{}:{CQL_PORT}", self.address)
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn log(&self) -> PathBuf {
+        self.dir.join("log/system.log")
+    }
+
+    /// What the virtual machine prints; empty as long as all is well.
+    pub(crate) fn output(&self) -> PathBuf {
+        self.dir.join("log/output.log")
+    }
+
+    /// The end of what the node said, for an error message: why its virtual machine ended, or else its log.
+    pub(crate) fn last_words(&self) -> String {
+        let is_said = |line: &&str| !line.starts_with("WARNING:");
+        let output = process::tail(&self.output(), is_said);
+        if output.is_empty() { process::tail(&self.log(), |_| true) } else { output }
+    }
+
+    /// The process, if it is there.
+    pub fn running(&self) -> Option<u32> {
+        self.pid.filter(|pid| process::is_node(*pid, &self.dir))
+    }
+
+    pub(crate) fn save(&self) -> Result<(), LabError> {
+        fs::create_dir_all(&self.dir).trying(|| format!("cannot make {}", self.dir.display()))?;
+        save(&self.dir.join("node.json"), self)
+    }
+
+    pub(crate) fn load(dir: &Path) -> Result<Self, LabError> {
+        Ok(Node { dir: dir.to_owned(), ..load(&dir.join("node.json"))? })
+    }
+}
+
+/// Whole or not at all.
+pub(crate) fn save(path: &Path, state: &impl Serialize) -> Result<(), LabError> {
+    let text = serde_json::to_string_pretty(state)
+        .map_err(|source| LabError::State { path: path.to_owned(), source })?;
+    let partial = path.with_extension("partial");
+    fs::write(&partial, text)
+        .and_then(|()| fs::rename(&partial, path))
+        .trying(|| format!("cannot write {}", path.display()))
+}
+
+pub(crate) fn load<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, LabError> {
+    let text = fs::read_to_string(path).trying(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_str(&text).map_err(|source| LabError::State { path: path.to_owned(), source })
+}

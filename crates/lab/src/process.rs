@@ -1,0 +1,140 @@
+//! Processes by id. An id is believed only if the command line of the process names the node.
+
+use std::{
+    fs,
+    io::{self, Read},
+    path::Path,
+    process::{Child, Command, ExitStatus},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+const POLL: Duration = Duration::from_millis(50);
+const EXEC_BOUND: Duration = Duration::from_secs(1);
+
+/// The argument by which the process of a node is known. It does nothing else.
+pub(crate) fn marker(node_dir: &Path) -> String {
+    format!("-Dmobimir.lab.node={}/", node_dir.display())
+}
+
+/// The process is there and is the node of that directory; an id that was given to another program since is not, and
+/// neither is one that has ended and waits for its parent.
+pub(crate) fn is_node(pid: u32, node_dir: &Path) -> bool {
+    let cmdline = wait_for(EXEC_BOUND, || {
+        let cmdline = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        // Empty for those that have ended, and for a moment while one program takes the place of another.
+        (!cmdline.is_empty() || has_ended(pid)).then_some(cmdline)
+    });
+    names_node(&cmdline.unwrap_or_default(), node_dir)
+}
+
+fn has_ended(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name in parentheses may be anything; the state is the letter after it.
+    let state = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    state.is_empty() || state.starts_with(['Z', 'X'])
+}
+
+fn names_node(cmdline: &[u8], node_dir: &Path) -> bool {
+    let marker = marker(node_dir);
+    cmdline.split(|byte| *byte == 0).any(|argument| argument == marker.as_bytes())
+}
+
+pub(crate) fn signal(pid: u32, signal: Signal) -> io::Result<()> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no such process id"))?;
+    Ok(kill_process(pid, signal)?)
+}
+
+/// Calls until the answer is there or the time is over.
+pub(crate) fn wait_for<T>(bound: Duration, mut poll: impl FnMut() -> Option<T>) -> Option<T> {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = poll() {
+            return Some(found);
+        }
+        if start.elapsed() >= bound {
+            return None;
+        }
+        thread::sleep(POLL);
+    }
+}
+
+/// What a command printed, both streams in one, and how it ended: it is killed when its time is over.
+pub(crate) fn output_within(
+    command: &mut Command,
+    bound: Duration,
+) -> io::Result<(Option<ExitStatus>, String)> {
+    let (mut reader, writer) = io::pipe()?;
+    let mut child = {
+        command.stdin(std::process::Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+        command.spawn()?
+    };
+    // The command holds the writing ends until it is told otherwise, and the reader would wait for ever.
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let reading = thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What came before the failure is all there is to show.
+        let _ = reader.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    });
+    let status = end_within(&mut child, bound)?;
+    Ok((status, reading.join().unwrap_or_default()))
+}
+
+/// Waits for the end of a child, and kills it when its time is over.
+pub(crate) fn end_within(child: &mut Child, bound: Duration) -> io::Result<Option<ExitStatus>> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if start.elapsed() >= bound {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::sleep(POLL);
+    }
+}
+
+/// The last of those lines of a log that matter, for an error message.
+pub(crate) fn tail(path: &Path, matters: impl Fn(&&str) -> bool) -> String {
+    const LINES: usize = 20;
+    let text = fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().filter(matters).collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_a_node_only_if_its_command_line_says_so() {
+        let dir = Path::new("/tmp/ring/node1");
+        let cmdline = |argument: &str| format!("java\0-Xmx1G\0{argument}\0Daemon\0").into_bytes();
+        assert!(names_node(&cmdline("-Dmobimir.lab.node=/tmp/ring/node1/"), dir));
+        assert!(!names_node(&cmdline("-Dmobimir.lab.node=/tmp/ring/node11/"), dir));
+        assert!(!names_node(&cmdline("-Dmobimir.lab.node=/tmp/ring2/node1/"), dir));
+        assert!(!names_node(&cmdline("/tmp/ring/node1/"), dir));
+        assert!(!names_node(b"", dir), "a process that has ended has an empty command line");
+        assert!(!is_node(std::process::id(), dir), "an id that was given to another program");
+    }
+
+    #[test]
+    fn a_command_that_takes_too_long_is_ended() {
+        let start = Instant::now();
+        let mut command = Command::new("sleep");
+        let (status, _) = output_within(command.arg("60"), Duration::from_millis(100)).unwrap();
+        assert!(status.is_none() && start.elapsed() < Duration::from_secs(20));
+        let (status, text) =
+            output_within(Command::new("sh").args(["-c", "echo out; echo err >&2"]), Duration::from_secs(20))
+                .unwrap();
+        assert!(status.unwrap().success());
+        assert_eq!(text, "out\nerr\n");
+    }
+}
