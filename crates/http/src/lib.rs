@@ -18,7 +18,7 @@ pub use docs::openapi_json;
 pub use edge::App;
 pub use limits::Limits;
 pub use server::serve;
-pub use state::{AppState, Backend};
+pub use state::{AppState, Backend, NOT_INCLUDED};
 
 use axum::{
     extract::{Request, State},

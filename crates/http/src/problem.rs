@@ -143,7 +143,9 @@ impl From<StoreError> for Problem {
         match error {
             StoreError::Unavailable { .. } => {
                 tracing::warn!(error = %chain(&error), "a store is unavailable");
-                Self::unavailable("the store is unavailable, and nothing was changed")
+                Self::unavailable(
+                    "a store is unavailable now: try again soon, under the same key if there is one",
+                )
             }
             StoreError::Unknown { .. } => {
                 tracing::warn!(error = %chain(&error), "the outcome of a write is unknown");

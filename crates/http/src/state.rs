@@ -21,6 +21,9 @@ pub(crate) struct Inner {
     pub(crate) policy: serde_json::Value,
 }
 
+/// The header of a backup that names what it lacks.
+pub const NOT_INCLUDED: &str = "mobimir-not-included";
+
 /// What the process knows about its stores.
 pub trait Backend: Send + Sync {
     /// Why the shop cannot serve now, if it cannot.
@@ -31,8 +34,13 @@ pub trait Backend: Send + Sync {
         String::new()
     }
 
-    /// Writes a consistent copy of all data to `out`. Blocks.
+    /// Writes a consistent copy of all data to `out`, except [`Backend::not_dumped`]. Blocks.
     fn dump(&self, out: &mut dyn Write) -> std::io::Result<()>;
+
+    /// What of the shop's data lives where a dump does not reach.
+    fn not_dumped(&self) -> Option<String> {
+        None
+    }
 }
 
 impl AppState {

@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use indicatif::{ProgressBar, ProgressStyle};
 use mobimir_embedded::{EmbeddedStore, OpenError, Options, Progress, backup::IncomingDump};
 
-use crate::{client, control::Control};
+use crate::{client, control::Control, homes::noted_elsewhere};
 
 #[derive(Args)]
 #[command(after_help = BACKUP_EXAMPLES)]
@@ -31,7 +31,8 @@ Examples:
   mobimir backup ./backup-2025-11-28 --data ./shop
   MOBIMIR_OPERATOR_TOKEN=... mobimir backup ./copy --target http://10.0.0.5:8080
 
-The copy is all of the shop's data as it was at one moment; the shop goes on meanwhile.";
+The copy is all of the shop's data as it was at one moment; the shop goes on meanwhile. What the policy places in
+Cassandra is not in it, and is named: copy it with nodetool snapshot.";
 
 #[derive(Args)]
 #[command(after_help = RESTORE_EXAMPLES)]
@@ -53,9 +54,15 @@ Examples:
 
 The backup is checked as a whole before anything is written.";
 
+/// What was copied, and what of the shop's data was not.
+struct Copied {
+    total: Progress,
+    not_included: Option<String>,
+}
+
 pub(crate) async fn backup(args: BackupArgs) -> Result<()> {
     let bar = progress_bar("copying");
-    let total = match &args.target {
+    let copied = match &args.target {
         Some(url) => {
             let token = std::env::var("MOBIMIR_OPERATOR_TOKEN")
                 .context("MOBIMIR_OPERATOR_TOKEN is not set: it opens the shop at --target")?;
@@ -67,19 +74,20 @@ pub(crate) async fn backup(args: BackupArgs) -> Result<()> {
         }
     };
     bar.finish_and_clear();
-    report("copied to", &args.dir, total, args.json)
+    report("copied to", &args.dir, &copied, args.json)
 }
 
 /// From a data directory: opened if nobody has it open, asked of the shop that runs on it otherwise.
-async fn copy(data: &Path, dir: &Path, bar: &ProgressBar) -> Result<Progress> {
+async fn copy(data: &Path, dir: &Path, bar: &ProgressBar) -> Result<Copied> {
     if !data.exists() {
         anyhow::bail!("there is no data directory {}: name the shop's with --data", data.display());
     }
     match EmbeddedStore::open(data, &Options::default()) {
         Ok(store) => {
             let (dir, bar) = (dir.to_owned(), bar.clone());
-            Ok(tokio::task::spawn_blocking(move || store.backup(&dir, &mut |so_far| show(&bar, so_far)))
-                .await??)
+            let copying = move || store.backup(&dir, &mut |so_far| show(&bar, so_far));
+            let total = tokio::task::spawn_blocking(copying).await??;
+            Ok(Copied { total, not_included: noted_elsewhere(data) })
         }
         Err(OpenError::InUse { .. }) => {
             let running = Control::read(data)
@@ -90,9 +98,12 @@ async fn copy(data: &Path, dir: &Path, bar: &ProgressBar) -> Result<Progress> {
     }
 }
 
-async fn download(url: &str, token: &str, dir: &Path, bar: &ProgressBar) -> Result<Progress> {
+async fn download(url: &str, token: &str, dir: &Path, bar: &ProgressBar) -> Result<Copied> {
     let mut incoming = IncomingDump::create(dir)?;
-    let mut body = client::get(url, "/v1/ops/backup", token).await?.into_body();
+    let answer = client::get(url, "/v1/ops/backup", token).await?;
+    let not_included = answer.headers().get(mobimir_http::NOT_INCLUDED);
+    let not_included = not_included.and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let mut body = answer.into_body();
     let mut received = Progress::default();
     while let Some(frame) = body.frame().await {
         let frame = frame.context("the shop stopped in the middle of the backup")?;
@@ -102,7 +113,8 @@ async fn download(url: &str, token: &str, dir: &Path, bar: &ProgressBar) -> Resu
             show(bar, received);
         }
     }
-    Ok(tokio::task::spawn_blocking(move || incoming.finish()).await??)
+    let total = tokio::task::spawn_blocking(move || incoming.finish()).await??;
+    Ok(Copied { total, not_included })
 }
 
 pub(crate) fn restore(args: RestoreArgs) -> Result<()> {
@@ -110,7 +122,7 @@ pub(crate) fn restore(args: RestoreArgs) -> Result<()> {
     let data = args.data.unwrap_or_else(|| PathBuf::from("data"));
     let total = mobimir_embedded::restore(&args.backup, &data, &mut |so_far| show(&bar, so_far))?;
     bar.finish_and_clear();
-    report("restored to", &data, total, args.json)
+    report("restored to", &data, &Copied { total, not_included: None }, args.json)
 }
 
 fn progress_bar(doing: &'static str) -> ProgressBar {
@@ -125,12 +137,19 @@ fn show(bar: &ProgressBar, so_far: Progress) {
 }
 
 #[expect(clippy::print_stdout, reason = "the command's answer")]
-fn report(done: &str, dir: &Path, total: Progress, json: bool) -> Result<()> {
-    let (records, bytes) = (total.records, total.bytes);
+fn report(done: &str, dir: &Path, copied: &Copied, json: bool) -> Result<()> {
+    let Copied { total: Progress { records, bytes }, not_included } = copied;
     if json {
-        println!("{}", serde_json::json!({ "directory": dir, "records": records, "bytes": bytes }));
-    } else {
-        println!("{done} {}: {records} records, {bytes} bytes", dir.display());
+        let mut answer = serde_json::json!({ "directory": dir, "records": records, "bytes": bytes });
+        if let Some(not_included) = not_included {
+            answer["not_included"] = serde_json::json!(not_included);
+        }
+        println!("{answer}");
+        return Ok(());
+    }
+    println!("{done} {}: {records} records, {bytes} bytes", dir.display());
+    if let Some(not_included) = not_included {
+        println!("not in this copy: {not_included}; copy that with nodetool snapshot");
     }
     Ok(())
 }

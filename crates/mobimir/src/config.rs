@@ -1,14 +1,17 @@
 //! The configuration: one TOML file, every key also as an environment variable `MOBIMIR_...`, and the flags of the
 //! command line before both.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, bail};
+use mobimir_cassandra::ClusterConfig;
 use mobimir_core::{secret, zone::Zone};
 use mobimir_embedded::Options;
 use mobimir_http::Limits;
 use mobimir_shop::ShopSettings;
 use serde::Deserialize;
+
+use crate::cluster::DataCentres;
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -26,6 +29,7 @@ pub(crate) struct Config {
     pub(crate) password_memory_kib: u32,
     pub(crate) limits: LimitsConfig,
     pub(crate) embedded: EmbeddedConfig,
+    pub(crate) cassandra: CassandraConfig,
 }
 
 /// A secret: never written to logs or errors.
@@ -68,6 +72,24 @@ pub(crate) struct EmbeddedConfig {
     pub(crate) memtable_bytes: u64,
 }
 
+/// How to reach Cassandra, if the policy places something there.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CassandraConfig {
+    pub(crate) contact_points: Vec<String>,
+    /// The data centre next to this shop.
+    pub(crate) local_dc: Option<String>,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<Secret>,
+    pub(crate) keyspace_prefix: String,
+    pub(crate) connect_timeout_ms: u64,
+    /// Instead of those that the policy names.
+    pub(crate) data_centres: Option<DataCentres>,
+}
+
+/// Keyspaces have at most 48 characters, and `_order_history` has to fit.
+pub(crate) const KEYSPACE_PREFIX_CHARS_MAX: usize = 32;
+
 /// Every key, and how its environment variable is read.
 const KEYS: &[(&str, Kind)] = &[
     ("listen", Kind::Text),
@@ -90,6 +112,13 @@ const KEYS: &[(&str, Kind)] = &[
     ("embedded.cart_cache_items", Kind::Number),
     ("embedded.block_cache_bytes", Kind::Number),
     ("embedded.memtable_bytes", Kind::Number),
+    ("cassandra.contact_points", Kind::List),
+    ("cassandra.local_dc", Kind::Text),
+    ("cassandra.user", Kind::Text),
+    ("cassandra.password", Kind::Text),
+    ("cassandra.keyspace_prefix", Kind::Text),
+    ("cassandra.connect_timeout_ms", Kind::Number),
+    ("cassandra.data_centres", Kind::Text),
 ];
 
 #[derive(Clone, Copy)]
@@ -114,6 +143,36 @@ impl Default for Config {
             password_memory_kib: shop.password_memory_kib,
             limits: LimitsConfig::default(),
             embedded: EmbeddedConfig::default(),
+            cassandra: CassandraConfig::default(),
+        }
+    }
+}
+
+impl Default for CassandraConfig {
+    fn default() -> Self {
+        let config = ClusterConfig::default();
+        Self {
+            contact_points: config.contact_points,
+            local_dc: config.local_dc,
+            user: config.user,
+            password: config.password.map(Secret),
+            keyspace_prefix: config.keyspace_prefix,
+            connect_timeout_ms: u64::try_from(config.connect_timeout.as_millis()).unwrap_or(u64::MAX),
+            data_centres: None,
+        }
+    }
+}
+
+impl From<&CassandraConfig> for ClusterConfig {
+    fn from(config: &CassandraConfig) -> Self {
+        Self {
+            contact_points: config.contact_points.clone(),
+            local_dc: config.local_dc.clone(),
+            user: config.user.clone(),
+            password: config.password.as_ref().map(|password| password.0.clone()),
+            keyspace_prefix: config.keyspace_prefix.clone(),
+            connect_timeout: Duration::from_millis(config.connect_timeout_ms),
+            log: None,
         }
     }
 }
@@ -232,6 +291,31 @@ impl Config {
         {
             bail!("limits: expected numbers above zero");
         }
+        self.cassandra.check()
+    }
+}
+
+impl CassandraConfig {
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.contact_points.iter().all(|point| point.trim().is_empty()) {
+            bail!("cassandra.contact_points: expected at least one, like [\"127.0.0.1:9042\"]");
+        }
+        if self.user.is_some() != self.password.is_some() {
+            bail!("cassandra: expected both user and password, or neither");
+        }
+        if self.connect_timeout_ms == 0 {
+            bail!("cassandra.connect_timeout_ms: expected a number above zero");
+        }
+        let prefix = &self.keyspace_prefix;
+        let is_name = prefix.starts_with(|c: char| c.is_ascii_lowercase())
+            && prefix.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+            && prefix.len() <= KEYSPACE_PREFIX_CHARS_MAX;
+        if !is_name {
+            bail!(
+                "cassandra.keyspace_prefix: expected at most {KEYSPACE_PREFIX_CHARS_MAX} of a-z, 0-9 and '_' that \
+                 begin with a letter, got {prefix:?}"
+            );
+        }
         Ok(())
     }
 }
@@ -250,12 +334,26 @@ mod tests {
             "listen" => "127.0.0.1:1".to_owned(),
             "zones" => "MSK, A1".to_owned(),
             "log_format" => "json".to_owned(),
+            "cassandra.keyspace_prefix" => "other".to_owned(),
+            "cassandra.data_centres" => "dc1=3, east-1=1".to_owned(),
             _ => "12345678".to_owned(),
         };
         for (key, _) in KEYS {
             let variable = format!("MOBIMIR_{}", key.to_uppercase().replace('.', "_"));
-            let changed = Config::parse("", "c", |asked| (asked == variable).then(|| text(key))).unwrap();
-            let before = format!("{:?}", Config::parse("", "c", none).unwrap());
+            // A user and a password come together.
+            let (file, before) = match *key {
+                "cassandra.user" | "cassandra.password" => {
+                    let file = "cassandra = { user = \"a\", password = \"b\" }";
+                    (file, Config::parse(file, "c", none).unwrap())
+                }
+                _ => ("", Config::parse("", "c", none).unwrap()),
+            };
+            let changed = Config::parse(file, "c", |asked| (asked == variable).then(|| text(key))).unwrap();
+            if *key == "cassandra.password" {
+                assert_eq!(changed.cassandra.password.unwrap().0, text(key));
+                continue;
+            }
+            let before = format!("{before:?}");
             assert_ne!(format!("{changed:?}"), before, "{variable} changes nothing");
         }
     }
@@ -271,6 +369,17 @@ mod tests {
         assert!(wrong("listen = \"nowhere\"").starts_with("shop.toml:1: "));
         assert!(wrong("zones = []").contains("expected at least one"));
         assert!(wrong("zones = [\"msk\"]").contains("expected a zone"));
+        for (text, expected) in [
+            ("contact_points = []", "expected at least one"),
+            ("user = \"a\"", "expected both user and password"),
+            ("keyspace_prefix = \"Shop\"", "expected at most 32 of a-z"),
+            ("data_centres = \"dc1\"", "expected data centres like dc1=3,dc2=3"),
+            ("data_centres = \"dc1=0\"", "expected 1 to 9 replicas"),
+            ("connect_timeout_ms = 0", "above zero"),
+        ] {
+            let message = wrong(&format!("[cassandra]\n{text}"));
+            assert!(message.contains(expected), "{text}: {message}");
+        }
     }
 
     #[test]
@@ -279,5 +388,7 @@ mod tests {
         assert!(!format!("{config:?}").contains("very-long"));
         let wrong = Config::parse("operator_token = 1234567890123", "c", none).unwrap_err().to_string();
         assert!(!wrong.contains("12345"), "{wrong}");
+        let file = "cassandra = { user = \"shop\", password = \"a-very-long-secret\" }";
+        assert!(!format!("{:?}", Config::parse(file, "c", none).unwrap()).contains("very-long"));
     }
 }

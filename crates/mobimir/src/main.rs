@@ -1,14 +1,20 @@
 //! `mobimir`: the shop in one program.
 
+mod backend;
 mod backup;
 mod client;
+mod cluster;
 mod config;
 mod control;
 mod demo;
+mod homes;
 mod import;
 mod lab_command;
+mod partitions_command;
 mod policy_command;
+mod schema_command;
 mod serve;
+mod terminal;
 
 use std::process::ExitCode;
 
@@ -29,6 +35,7 @@ Examples:
   mobimir import online-retail FILE --data ./shop
   mobimir policy show                           what is decided for each kind of data
   mobimir lab cassandra --nodes 3               real servers on this machine
+  mobimir schema apply --policy default         the policy's tables in Cassandra
   mobimir backup ./backup-2025-11-28 --data ./shop";
 
 #[derive(Subcommand)]
@@ -42,6 +49,8 @@ enum Command {
     /// Look at policies, and check them
     Policy(policy_command::PolicyArgs),
     Lab(lab_command::LabArgs),
+    Schema(schema_command::SchemaArgs),
+    Partitions(partitions_command::PartitionsArgs),
     /// Copy the data of a shop, running or not
     Backup(backup::BackupArgs),
     /// Make a data directory from a backup
@@ -50,25 +59,22 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    let fine = |()| ExitCode::SUCCESS;
     let done = match cli.command {
-        Command::Serve(args) => serve::serve(args),
-        Command::Demo(args) => serve::demo(args),
-        Command::Import(args) => in_runtime(import(args)),
-        Command::Policy(args) => match policy_command::run(args) {
-            Ok(code) => return code,
-            Err(error) => Err(error),
-        },
-        Command::Lab(args) => lab_command::run(args),
-        Command::Backup(args) => in_runtime(backup::backup(args)),
-        Command::Restore(args) => backup::restore(args),
+        Command::Serve(args) => serve::serve(args).map(fine),
+        Command::Demo(args) => serve::demo(args).map(fine),
+        Command::Import(args) => in_runtime(import(args)).map(fine),
+        Command::Policy(args) => policy_command::run(args),
+        Command::Schema(args) => schema_command::run(args),
+        Command::Partitions(args) => partitions_command::run(args),
+        Command::Lab(args) => lab_command::run(args).map(fine),
+        Command::Backup(args) => in_runtime(backup::backup(args)).map(fine),
+        Command::Restore(args) => backup::restore(args).map(fine),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("mobimir: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    done.unwrap_or_else(|error| {
+        eprintln!("mobimir: {error:#}");
+        ExitCode::FAILURE
+    })
 }
 
 async fn import(args: import::ImportArgs) -> anyhow::Result<()> {
@@ -76,6 +82,6 @@ async fn import(args: import::ImportArgs) -> anyhow::Result<()> {
     import::run(args, zones, SystemClock.now(), serve::open_for_import).await
 }
 
-fn in_runtime(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+fn in_runtime<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
 }

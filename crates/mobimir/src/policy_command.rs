@@ -1,15 +1,14 @@
 //! `mobimir policy`: check a policy, show what it comes to, list those that come with the program.
 
-use std::{
-    io::{Read, Write},
-    process::ExitCode,
-};
+use std::{io::Read, process::ExitCode};
 
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
 use mobimir_core::policy::{BUILT_IN, Policy, PolicyError, text_table};
 use serde::Serialize;
 use serde_json::json;
+
+use crate::terminal::print;
 
 /// A policy is a text of some kilobytes; anything larger is the wrong file.
 const POLICY_BYTES_MAX: u64 = 1 << 20;
@@ -213,14 +212,4 @@ fn given_up_names(policy: &Policy) -> Vec<&'static str> {
 
 fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     print(&format!("{}\n", serde_json::to_string_pretty(value)?))
-}
-
-/// A reader who has seen enough (`| head`) is no failure.
-fn print(text: &str) -> anyhow::Result<()> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot write the answer")
-        }
-        _ => Ok(()),
-    }
 }

@@ -11,19 +11,22 @@ use std::{
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use mobimir_core::{
-    policy::{Policy, Store},
+    policy::Policy,
     ports::Stores,
     time::{Clock, SystemClock},
 };
 use mobimir_embedded::{EmbeddedStore, Options};
-use mobimir_http::{AppState, Backend};
-use mobimir_shop::{Shop, ShopSettings, run_reconciler};
+use mobimir_http::AppState;
+use mobimir_shop::{BucketCount, Shop, ShopSettings, run_reconciler};
 use tokio::{net::TcpListener, sync::watch};
 
 use crate::{
+    backend::ShopBackend,
+    cluster::{self, ClusterArgs},
     config::{Config, LogFormat, Secret},
     control::Control,
-    demo, policy_command,
+    demo,
+    homes::{Homes, note_elsewhere, noted_elsewhere},
 };
 
 #[derive(Args)]
@@ -41,6 +44,11 @@ pub(crate) struct ServeArgs {
     /// Configuration file; each key is also a variable MOBIMIR_...
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// Keep in the embedded store what the policy places in MongoDB: for a laboratory
+    #[arg(long)]
+    embedded_for_mongodb: bool,
 }
 
 const SERVE_EXAMPLES: &str = "\
@@ -48,6 +56,7 @@ Examples:
   mobimir serve --data ./shop
   MOBIMIR_OPERATOR_TOKEN=... mobimir serve --listen 0.0.0.0:8080 --data /var/lib/mobimir
   mobimir serve --listen 127.0.0.1:0 --config shop.toml
+  mobimir serve --policy default --embedded-for-mongodb --data-centres dc1=3
 
 Without MOBIMIR_OPERATOR_TOKEN (or operator_token in the configuration) nobody is an operator.";
 
@@ -70,6 +79,7 @@ const DEMO_EXAMPLES: &str = "\
 Examples:
   mobimir demo
   mobimir demo --seed 7 --products 200000 --data /tmp/shop --listen 127.0.0.1:0
+  mobimir demo --policy default --embedded-for-mongodb --data-centres dc1=3
 
 The same seed makes the same catalogue, so a second start on the same data adds nothing. The operator's token is
 MOBIMIR_OPERATOR_TOKEN or, without it, a new one that is printed.";
@@ -81,66 +91,71 @@ const INSERT_BATCH_ITEMS: usize = 500;
 /// How long the ones that work in the background may take to end.
 const BACKGROUND_END: Duration = Duration::from_secs(5);
 
+/// What to run.
+struct Plan {
+    config: Config,
+    embedded_for_mongodb: bool,
+    /// Seed and number of products to make.
+    catalogue: Option<(u64, usize)>,
+}
+
 pub(crate) fn serve(args: ServeArgs) -> Result<()> {
-    let config = configured(args)?;
-    run(config, None)
+    let embedded_for_mongodb = args.embedded_for_mongodb;
+    run(Plan { config: configured(args)?, embedded_for_mongodb, catalogue: None })
 }
 
 pub(crate) fn demo(args: DemoArgs) -> Result<()> {
+    let embedded_for_mongodb = args.serve.embedded_for_mongodb;
     let mut config = configured(args.serve)?;
     if config.operator_token.is_none() {
         config.operator_token = Some(Secret(random_token()));
     }
-    run(config, Some((args.seed, args.products)))
+    run(Plan { config, embedded_for_mongodb, catalogue: Some((args.seed, args.products)) })
 }
 
 /// A shop that is not running, for an import.
 pub(crate) fn open_for_import(data: &Path) -> Result<Stores> {
+    if let Some(elsewhere) = noted_elsewhere(data) {
+        bail!(
+            "an import writes to the data directory only, and of this shop there is elsewhere: {elsewhere}"
+        );
+    }
     Ok(EmbeddedStore::open(data, &Options::default())?.stores())
 }
 
 fn configured(args: ServeArgs) -> Result<Config> {
-    let mut config = Config::load(args.config.as_deref())?;
+    let mut config = cluster::configured(args.config.as_deref(), args.policy, None, args.cluster)?;
     if let Some(listen) = args.listen {
         config.listen = listen;
     }
     if let Some(data) = args.data {
         config.data = data;
     }
-    if let Some(policy) = args.policy {
-        config.policy = policy;
-    }
     Ok(config)
 }
 
-fn run(config: Config, catalogue: Option<(u64, usize)>) -> Result<()> {
-    start_log(&config)?;
-    let policy = policy_command::load_policy(&config.policy)?;
-    for store in [Store::Mongodb, Store::Cassandra] {
-        if policy.uses(store) {
-            bail!(
-                "the policy {} places data in {store}, which this version cannot reach yet; \
-                use --policy embedded, or a policy whose homes are all \"embedded\"",
-                config.policy
-            );
-        }
-    }
-    tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?
-        .block_on(run_shop(config, policy, catalogue))
+fn run(plan: Plan) -> Result<()> {
+    start_log(&plan.config)?;
+    let policy = cluster::placed_policy(&plan.config)?;
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(run_shop(plan, policy))
 }
 
-async fn run_shop(config: Config, policy: Policy, catalogue: Option<(u64, usize)>) -> Result<()> {
+async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
+    let Plan { config, embedded_for_mongodb, catalogue } = plan;
+    let homes = Homes::new(&policy, embedded_for_mongodb)?;
     let stop = Stop::on_signals()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let cluster = homes.connect(&config).await?;
     let (data, options) = (config.data.clone(), Options::from(&config.embedded));
     let store = tokio::task::spawn_blocking(move || EmbeddedStore::open(&data, &options)).await??;
+    let (stores, order_buckets) = homes.open(&store, cluster.as_ref()).await?;
+    let elsewhere = homes.elsewhere();
+    note_elsewhere(&config.data, elsewhere.as_deref())?;
 
     if let Some((seed, products)) = catalogue {
-        fill(&store, seed, products, &config, clock.as_ref(), &stop).await?;
+        fill(&stores, seed, products, &config, clock.as_ref(), &stop).await?;
     }
-    let shop = Shop::new(store.stores(), clock.clone(), settings(&config, &policy));
+    let shop = Shop::new(stores, clock.clone(), settings(&config, &policy, order_buckets));
     // What a crash left open is finished before anybody can add to it.
     shop.reconcile_at_start().await;
 
@@ -153,7 +168,7 @@ async fn run_shop(config: Config, policy: Policy, catalogue: Option<(u64, usize)
 
     let operator = config.operator_token.as_ref().map(|token| token.0.as_str());
     let tokens: Vec<&str> = operator.into_iter().chain([control.token.as_str()]).collect();
-    let backend = Box::new(EmbeddedBackend { store: store.clone() });
+    let backend = Box::new(ShopBackend { store: store.clone(), cluster, elsewhere });
     let state = AppState::new(
         shop.clone(),
         &tokens,
@@ -183,7 +198,7 @@ async fn run_shop(config: Config, policy: Policy, catalogue: Option<(u64, usize)
     Ok(())
 }
 
-fn settings(config: &Config, policy: &Policy) -> ShopSettings {
+fn settings(config: &Config, policy: &Policy, order_buckets: BucketCount) -> ShopSettings {
     ShopSettings {
         zones: config.zones.clone(),
         checkout_deadline_ms: policy.checkout_deadline_ms(),
@@ -193,14 +208,14 @@ fn settings(config: &Config, policy: &Policy) -> ShopSettings {
         guest_cart_ttl_ms: policy.guest_cart_ttl_ms(),
         user_cart_ttl_ms: policy.user_cart_ttl_ms(),
         abandoned_after_ms: policy.abandoned_after_ms(),
-        order_buckets: policy.order_buckets(),
+        order_buckets,
         password_memory_kib: config.password_memory_kib,
         ..ShopSettings::default()
     }
 }
 
 async fn fill(
-    store: &EmbeddedStore,
+    stores: &Stores,
     seed: u64,
     count: usize,
     config: &Config,
@@ -208,7 +223,6 @@ async fn fill(
     stop: &Stop,
 ) -> Result<()> {
     let products = demo::catalogue(seed, count, &config.zones, clock.now());
-    let stores = store.stores();
     let bar = indicatif::ProgressBar::new(products.len() as u64);
     bar.set_style(indicatif::ProgressStyle::with_template("making products {bar:30} {pos}/{len}")?);
     for batch in products.chunks(INSERT_BATCH_ITEMS) {
@@ -236,47 +250,6 @@ async fn sweep(store: EmbeddedStore, clock: Arc<dyn Clock>, stopped: impl Future
             () = tokio::time::sleep(SWEEP_PERIOD) => {}
         }
     }
-}
-
-/// What the HTTP side asks of the embedded store as a whole.
-struct EmbeddedBackend {
-    store: EmbeddedStore,
-}
-
-impl Backend for EmbeddedBackend {
-    fn trouble(&self) -> Option<String> {
-        (!self.store.healthy()).then(|| {
-            "the disk refused a write, so nothing more is written; see the log, then start again".to_owned()
-        })
-    }
-
-    fn metrics(&self) -> String {
-        engine_metrics(&self.store)
-    }
-
-    fn dump(&self, out: &mut dyn Write) -> std::io::Result<()> {
-        self.store.dump(out, &mut |_| {}).map(|_| ()).map_err(std::io::Error::other)
-    }
-}
-
-fn engine_metrics(store: &EmbeddedStore) -> String {
-    let stats = store.stats();
-    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
-    let mut text = String::new();
-    for (name, kind, help, value) in [
-        ("writes", "counter", "Writes that were asked for", count(&stats.engine.jobs)),
-        ("commits", "counter", "Groups of writes that were committed together", count(&stats.engine.commits)),
-        ("fsyncs", "counter", "Waits for the disk", count(&stats.engine.fsyncs)),
-        ("group_writes_max", "gauge", "The largest group so far", count(&stats.engine.group_jobs_max)),
-        ("queue_writes", "gauge", "Writes that wait", stats.queue_depth as u64),
-        ("disk_bytes", "gauge", "Bytes on disk", stats.disk_bytes),
-        ("block_cache_bytes", "gauge", "Bytes of blocks in memory", stats.block_cache_bytes),
-    ] {
-        let total = if kind == "counter" { "_total" } else { "" };
-        let name = format!("mobimir_embedded_{name}");
-        text.push_str(&format!("# TYPE {name} {kind}\n# HELP {name} {help}\n{name}{total} {value}\n"));
-    }
-    text
 }
 
 /// The wish to end, from a signal. A second signal ends at once.

@@ -216,7 +216,7 @@ impl Shop {
             .collect::<Result<Vec<_>, PlaceOrderError>>()?;
         let now = self.now();
         let deadline = now.plus_ms(self.settings().checkout_deadline_ms);
-        let bucket = order_id.as_bytes()[15] as u16 % self.settings().order_buckets.max(1);
+        let bucket = self.settings().order_buckets.bucket_of(order_id, now);
         Ok(Checkout {
             order_id,
             user_id,

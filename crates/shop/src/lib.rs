@@ -10,6 +10,7 @@ mod login_guard;
 mod orders;
 mod passwords;
 mod reconciler;
+mod separate_history;
 mod sessions;
 mod settings;
 mod turns;
@@ -22,8 +23,9 @@ pub use catalogue::{CatalogueError, NewProduct};
 pub use checkout::{OrderRequest, PlaceOrderError, Placed};
 pub use orders::MoveOrderError;
 pub use reconciler::{Reconciled, run_reconciler};
+pub use separate_history::SeparateHistory;
 pub use sessions::{Caller, ClientInfo};
-pub use settings::ShopSettings;
+pub use settings::{BucketCount, ShopSettings};
 
 use mobimir_core::{
     invariant::InvariantCounters,

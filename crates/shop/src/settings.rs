@@ -1,6 +1,8 @@
 //! What a shop is told by its policy and configuration.
 
-use mobimir_core::zone::Zone;
+use std::sync::Arc;
+
+use mobimir_core::{id::OrderId, time::Timestamp, zone::Zone};
 
 #[derive(Clone, Debug)]
 pub struct ShopSettings {
@@ -15,9 +17,13 @@ pub struct ShopSettings {
     /// `None`: a user's cart never expires.
     pub user_cart_ttl_ms: Option<i64>,
     pub abandoned_after_ms: i64,
-    pub order_buckets: u16,
+    pub order_buckets: BucketCount,
     pub password_memory_kib: u32,
 }
+
+/// Over how many buckets the orders of a day are spread: what a store says when it is asked, or always the same.
+#[derive(Clone)]
+pub struct BucketCount(Arc<dyn Fn(Timestamp) -> u16 + Send + Sync>);
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
@@ -36,7 +42,7 @@ impl Default for ShopSettings {
             guest_cart_ttl_ms: 7 * DAY_MS,
             user_cart_ttl_ms: Some(30 * DAY_MS),
             abandoned_after_ms: DAY_MS,
-            order_buckets: 1,
+            order_buckets: BucketCount::fixed(1),
             password_memory_kib: 19 * 1024,
         }
     }
@@ -45,5 +51,49 @@ impl Default for ShopSettings {
 impl ShopSettings {
     pub fn knows_zone(&self, zone: Zone) -> bool {
         self.zones.contains(&zone)
+    }
+}
+
+impl BucketCount {
+    pub fn fixed(count: u16) -> Self {
+        Self::asked(move |_| count)
+    }
+
+    pub fn asked(count_at: impl Fn(Timestamp) -> u16 + Send + Sync + 'static) -> Self {
+        Self(Arc::new(count_at))
+    }
+
+    /// The bucket of an order that is made now.
+    pub(crate) fn bucket_of(&self, order: OrderId, now: Timestamp) -> u16 {
+        let bytes = order.as_bytes();
+        // Two bytes, so that counts up to some hundreds get about the same each.
+        u16::from_be_bytes([bytes[14], bytes[15]]) % (self.0)(now).max(1)
+    }
+}
+
+impl std::fmt::Debug for BucketCount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BucketCount")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mobimir_core::id::UserId;
+
+    use super::*;
+
+    #[test]
+    fn orders_are_spread_evenly_over_any_count() {
+        const ORDERS_PER_BUCKET: usize = 100;
+        for count in [1, 7, 96, 256] {
+            let buckets = BucketCount::fixed(count);
+            let mut orders = vec![0usize; usize::from(count)];
+            for n in 0..ORDERS_PER_BUCKET * usize::from(count) {
+                let order = OrderId::of(UserId(mobimir_core::id::derived("user", &[])), &n.to_string());
+                orders[usize::from(buckets.bucket_of(order, Timestamp::default()))] += 1;
+            }
+            assert!(orders.iter().all(|orders| (50..=150).contains(orders)), "{count}: {orders:?}");
+        }
     }
 }

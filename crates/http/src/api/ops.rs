@@ -6,7 +6,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use http::{StatusCode, header};
+use http::{HeaderValue, StatusCode, header};
 use mobimir_core::invariant::Invariant;
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -16,7 +16,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::{
     extract::{Operator, PathPair, json},
     problem::Problem,
-    state::AppState,
+    state::{AppState, NOT_INCLUDED},
     views::List,
 };
 
@@ -86,9 +86,12 @@ async fn act_on_migration(_: Operator, PathPair(entity, action): PathPair) -> Re
 }
 
 /// A consistent copy of all data, as `mobimir restore` takes it
+///
+/// What the policy places in Cassandra is not in it; the header `mobimir-not-included` then names it.
 #[utoipa::path(get, path = "/v1/ops/backup", tag = "operations", security(("token" = [])),
     responses((status = 200, description = "the copy; whole only if its last record says so", body = Vec<u8>, content_type = "application/octet-stream")))]
 async fn backup(State(state): State<AppState>, _: Operator) -> Result<Response, Problem> {
+    let not_included = state.inner.backend.not_dumped();
     let (sender, mut receiver) = mpsc::channel(BACKUP_CHUNKS_MAX);
     tokio::task::spawn_blocking(move || {
         let mut out = std::io::BufWriter::with_capacity(BACKUP_CHUNK_BYTES, Chunks(sender.clone()));
@@ -100,7 +103,12 @@ async fn backup(State(state): State<AppState>, _: Operator) -> Result<Response, 
         }
     });
     let chunks = futures_util::stream::poll_fn(move |context| receiver.poll_recv(context));
-    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], Body::from_stream(chunks)).into_response())
+    let mut answer =
+        ([(header::CONTENT_TYPE, "application/octet-stream")], Body::from_stream(chunks)).into_response();
+    if let Some(value) = not_included.and_then(|text| HeaderValue::from_str(&text).ok()) {
+        answer.headers_mut().insert(NOT_INCLUDED, value);
+    }
+    Ok(answer)
 }
 
 const BACKUP_CHUNK_BYTES: usize = 256 * 1024;

@@ -28,6 +28,9 @@ fn every_command_explains_itself_with_examples() {
         &["lab", "start-node", "--help"],
         &["lab", "stop-node", "--help"],
         &["lab", "down", "--help"],
+        &["schema", "print", "--help"],
+        &["schema", "plan", "--help"],
+        &["schema", "apply", "--help"],
         &["backup", "--help"],
         &["restore", "--help"],
     ] {
@@ -54,6 +57,9 @@ fn the_help_is_as_reviewed() {
         &["lab", "start-node", "--help"],
         &["lab", "stop-node", "--help"],
         &["lab", "down", "--help"],
+        &["schema", "print", "--help"],
+        &["schema", "plan", "--help"],
+        &["schema", "apply", "--help"],
         &["backup", "--help"],
         &["restore", "--help"],
     ] {

@@ -5,6 +5,7 @@
 
 mod api;
 mod browser;
+mod cassandra;
 mod commands;
 mod concurrency;
 mod crash;

@@ -1,0 +1,218 @@
+//! What a cart is, from its rows. Pure.
+
+use std::collections::BTreeMap;
+
+use mobimir_core::{
+    cart::{self, CartChange, Owner, StoredCart},
+    id::{self, ChangeId},
+    time::Timestamp,
+};
+use uuid::Uuid;
+
+use super::{kept_until, rows::StoredRow};
+
+/// The rows of one cart, and those left of carts of the same owner that have ended.
+#[derive(Debug)]
+pub(super) struct Gathered {
+    /// In the order in which the cart was touched.
+    current: Vec<StoredRow>,
+    ended: Vec<StoredRow>,
+    packed_id: Option<ChangeId>,
+}
+
+/// How to pack a cart.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// The packed row that was there.
+    pub(super) expected: Option<ChangeId>,
+    pub(super) packed: CartChange,
+    pub(super) touched_at: Timestamp,
+    pub(super) expires_at: Timestamp,
+    pub(super) created_at: Timestamp,
+    pub(super) removed: Vec<(Uuid, i64)>,
+}
+
+impl StoredRow {
+    /// When its cart was there at the latest.
+    fn began_at(&self) -> Timestamp {
+        self.created_at.unwrap_or(self.touched_at)
+    }
+}
+
+impl Gathered {
+    pub(super) fn of(mut rows: Vec<StoredRow>) -> Self {
+        let packed_id =
+            rows.iter().find(|row| row.is_packed()).and_then(|row| row.change.as_ref()).map(|c| c.id);
+        rows.sort_by_key(|row| (row.began_at(), !row.is_packed(), row.written_us));
+        // A cart that had ended when it was touched began anew then.
+        let mut began = 0;
+        let mut ends_at: Option<Timestamp> = None;
+        for (at, row) in rows.iter().enumerate() {
+            match ends_at {
+                Some(end) if row.began_at() < end => ends_at = Some(end.max(row.expires_at)),
+                _ => (began, ends_at) = (at, Some(row.expires_at)),
+            }
+        }
+        let current = rows.split_off(began);
+        Self { current, ended: rows, packed_id }
+    }
+
+    fn times(&self) -> Option<(Timestamp, Timestamp, Timestamp)> {
+        let created_at = self.current.iter().map(StoredRow::began_at).min()?;
+        let updated_at = self.current.iter().map(|row| row.touched_at).max()?;
+        let expires_at = self.current.iter().map(|row| row.expires_at).max()?;
+        Some((created_at, updated_at, expires_at))
+    }
+
+    pub(super) fn live(self, now: Timestamp) -> Option<StoredCart> {
+        let (created_at, updated_at, expires_at) = self.times()?;
+        if expires_at <= now {
+            return None;
+        }
+        Some(StoredCart { changes: changes(self.current), created_at, updated_at, expires_at })
+    }
+
+    /// Whether there are too many rows, or one would be gone before the cart is.
+    pub(super) fn is_to_be_packed(&self, rows_max: usize, settled_us: i64, now: Timestamp) -> bool {
+        let Some((_, _, expires_at)) = self.times().filter(|(_, _, expires_at)| *expires_at > now) else {
+            return false;
+        };
+        let settled = |row: &&StoredRow| !row.is_packed() && row.written_us <= settled_us;
+        let many = self.current.iter().chain(&self.ended).filter(settled).count() > rows_max;
+        let short_lived = |row: &StoredRow| {
+            (row.is_packed() || settled(&row)) && kept_until(row.touched_at, row.expires_at) < expires_at
+        };
+        many || self.current.iter().any(short_lived)
+    }
+
+    /// Packs what was written before `settled_us`, the oldest first.
+    pub(super) fn plan(
+        &self,
+        owner: Owner,
+        settled_us: i64,
+        rows_max: usize,
+        now: Timestamp,
+    ) -> Option<Plan> {
+        let (created_at, _, expires_at) = self.times()?;
+        let settled = |row: &&StoredRow| row.is_packed() || row.written_us <= settled_us;
+        let mut taken: Vec<StoredRow> = self.current.iter().filter(settled).take(rows_max).cloned().collect();
+        // All rows of a change go together, or the one that is left would count as another.
+        let left = |row: &&StoredRow| {
+            !taken.iter().any(|taken| taken.id == row.id && taken.written_us == row.written_us)
+        };
+        let torn: Vec<Uuid> = self.current.iter().filter(left).map(|row| row.id).collect();
+        taken.retain(|row| row.is_packed() || !torn.contains(&row.id));
+        let touched_at = taken.iter().map(|row| row.touched_at).max()?;
+        let removed = taken
+            .iter()
+            .chain(self.ended.iter().filter(|row| settled(row)).take(rows_max))
+            .filter(|row| !row.is_packed())
+            .map(|row| (row.id, row.written_us))
+            .collect();
+        let packed = cart::pack(ChangeId(id::fresh(now)), owner, &changes(taken), now);
+        Some(Plan { expected: self.packed_id, packed, touched_at, expires_at, created_at, removed })
+    }
+}
+
+/// Each change once: of several rows with the same id the one that was written first.
+fn changes(rows: Vec<StoredRow>) -> Vec<CartChange> {
+    let mut first = BTreeMap::<Uuid, usize>::new();
+    for (at, row) in rows.iter().enumerate() {
+        let earliest = first.entry(row.id).or_insert(at);
+        if row.written_us < rows[*earliest].written_us {
+            *earliest = at;
+        }
+    }
+    let is_first = |at: usize, row: &StoredRow| first.get(&row.id) == Some(&at);
+    rows.into_iter()
+        .enumerate()
+        .filter(|(at, row)| is_first(*at, row))
+        .filter_map(|(_, row)| row.change)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use mobimir_core::{
+        cart::{Effect, fold},
+        id::{ProductId, UserId},
+    };
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const OWNER: Owner = Owner::User(UserId(Uuid::from_u128(1)));
+
+    fn at(ms: i64) -> Timestamp {
+        Timestamp::from_millis(1_000_000_000 + ms)
+    }
+
+    fn row(id: u128, touched_ms: i64, lasts_ms: i64, quantity: u64) -> StoredRow {
+        let effect = Effect::Add { product: ProductId(Uuid::from_u128(7)), quantity, zone: None };
+        let change = CartChange {
+            id: ChangeId(Uuid::from_u128(id)),
+            at: at(touched_ms),
+            origin: OWNER,
+            keyed: true,
+            effect,
+        };
+        StoredRow {
+            id: Uuid::from_u128(id),
+            written_us: touched_ms,
+            touched_at: at(touched_ms),
+            expires_at: at(touched_ms + lasts_ms),
+            change: Some(change),
+            created_at: None,
+        }
+    }
+
+    fn quantity(rows: Vec<StoredRow>, now_ms: i64) -> Option<u64> {
+        let cart = Gathered::of(rows).live(at(now_ms))?;
+        Some(fold(&cart.changes).quantity(ProductId(Uuid::from_u128(7))))
+    }
+
+    #[test]
+    fn a_cart_that_ended_begins_anew() {
+        let rows = vec![row(1, 0, 100, 1), row(2, 99, 100, 2), row(3, 199, 50, 4), row(1, 200, 50, 8)];
+        // The second came just in time, the third when the cart had ended.
+        assert_eq!(quantity(rows.clone(), 201), Some(12));
+        assert_eq!(quantity(rows[..2].to_vec(), 198), Some(3));
+        assert_eq!(quantity(rows, 250), None);
+    }
+
+    #[test]
+    fn of_two_rows_of_one_change_the_first_counts() {
+        assert_eq!(quantity(vec![row(1, 5, 100, 8), row(1, 3, 100, 1)], 50), Some(1));
+    }
+
+    proptest! {
+        /// Whatever was settled when somebody packed, and whatever arrives later, the cart is the same.
+        #[test]
+        fn packing_changes_nothing(
+            rows in proptest::collection::vec((1..30u128, 0..1_000i64, 1..9u64), 1..60),
+            settled_us in 0..1_000i64,
+            rows_max in 1..40usize,
+        ) {
+            let mut stored: Vec<StoredRow> = Vec::new();
+            for (id, touched_ms, quantity) in rows {
+                if !stored.iter().any(|row| row.id == Uuid::from_u128(id) && row.written_us == touched_ms) {
+                    stored.push(row(id, touched_ms, 10_000, quantity));
+                }
+            }
+            let expected = quantity(stored.clone(), 1_000);
+            let gathered = Gathered::of(stored.clone());
+            if let Some(plan) = gathered.plan(OWNER, settled_us, rows_max, at(1_000)) {
+                stored.retain(|row| !plan.removed.contains(&(row.id, row.written_us)));
+                stored.push(StoredRow {
+                    id: Uuid::nil(),
+                    written_us: 0,
+                    touched_at: plan.touched_at,
+                    expires_at: plan.expires_at,
+                    created_at: Some(plan.created_at),
+                    change: Some(plan.packed),
+                });
+                prop_assert_eq!(quantity(stored, 1_000), expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! Carts: a row a change, folded when read and packed when long.
+//!
+//! Adding writes one row and reads nothing. A row's key is the change's id and the stamp of this write of it, so a
+//! change that comes twice is two rows of one change, and the earlier counts. What a cart is follows from its rows
+//! alone ([`gather`]): when it began, when it was touched last, when it ends, and which rows belong to a cart
+//! that has ended since.
+//!
+//! Packing replaces rows by one ([`pack`](mobimir_core::cart::pack)). That is a decision: one conditional batch in the
+//! cart's partition writes the packed row, if it is still the one that was read, and removes the rows that went
+//! into it. All or nothing of it is seen, and a row that arrived meanwhile stays.
+//!
+//! Rows live a little longer than the cart ([`kept_beyond_ms`]), because every change makes the cart last longer and must
+//! not rewrite the others for it. When the cart's end comes near the end of its oldest row, it is packed.
+
+mod gather;
+mod listing;
+mod rows;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use mobimir_core::{
+    cart::{self, CartChange, CartPosition, Owner, StoredCart},
+    id::{self, ChangeId, IdSet},
+    page::Page,
+    policy::{CassandraSettings, Entity},
+    ports::{CartStore, StoreResult},
+    time::Timestamp,
+};
+use quick_cache::sync::Cache;
+use scylla::{response::PagingState, value::CqlTimestamp};
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+use self::{
+    gather::{Gathered, Plan},
+    rows::{Batched, ChangeRow, StoredRow, TouchRow},
+};
+use crate::{
+    Cluster, ConnectError, DcState, StatementKind,
+    link::{Debts, Decided, Link, Owed, Statement, damaged},
+    registers::Registers,
+    stamps,
+};
+
+pub struct CassandraCarts {
+    inner: Arc<Inner>,
+}
+
+/// How carts are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CartOptions {
+    /// A cart with more rows is packed.
+    pub rows_max: usize,
+    /// Rows are packed when they are this old, so that the removal is later than the row by every clock of the cluster.
+    pub packed_after_ms: i64,
+}
+
+struct Inner {
+    link: Link,
+    options: CartOptions,
+    add: Statement,
+    touch: Statement,
+    read: Statement,
+    pack: Statement,
+    remove: Statement,
+    touched: Statement,
+    registers: Registers,
+    /// When this instance last listed a cart as touched.
+    listed: Cache<Owner, Timestamp>,
+    /// Carts that are being packed by this instance.
+    packing: Mutex<IdSet<PackedOwner>>,
+    packers: Semaphore,
+}
+
+type PackedOwner = mobimir_core::id::SessionId;
+
+/// A cart is listed anew when this has passed since it was listed, so its last change is at most that much later.
+const LISTED_FOR_MS: i64 = 60_000;
+const LISTED_CARTS_MAX: usize = 100_000;
+/// Carts that one instance packs at the same time.
+const PACKED_AT_ONCE: usize = 4;
+/// Rows that go into one packed row at a time.
+const PACKED_ROWS_MAX: usize = 200;
+/// Bytes of a batch. A cluster refuses those of 50 KiB.
+const BATCHED_BYTES_MAX: usize = 30 * 1_024;
+/// What a row takes besides its body, about.
+const ROW_BYTES: usize = 128;
+const READ_PAGE_ROWS_HINT: usize = 5_000;
+
+impl Default for CartOptions {
+    fn default() -> Self {
+        Self { rows_max: cart::UNPACKED_CHANGES_MAX, packed_after_ms: 60_000 }
+    }
+}
+
+/// How much longer than the cart a row is kept that was written for a cart of this length.
+pub(crate) const fn kept_beyond_ms(lasts_ms: i64) -> i64 {
+    const DAY_MS: i64 = 24 * 3_600_000;
+    const MINUTE_MS: i64 = 60_000;
+    let eighth = lasts_ms / 8;
+    if eighth > DAY_MS {
+        DAY_MS
+    } else if eighth < MINUTE_MS {
+        MINUTE_MS
+    } else {
+        eighth
+    }
+}
+
+/// Until when a row is kept.
+fn kept_until(touched_at: Timestamp, expires_at: Timestamp) -> Timestamp {
+    expires_at.plus_ms(kept_beyond_ms(expires_at.since(touched_at)))
+}
+
+impl CassandraCarts {
+    pub async fn open(
+        cluster: Arc<Cluster>,
+        settings: CassandraSettings,
+        options: CartOptions,
+    ) -> Result<Self, ConnectError> {
+        use StatementKind::{Decision, Read, Write};
+        let link = Link::open(cluster, Entity::Carts, settings).await?;
+        let inner = Inner {
+            add: link
+                .prepare(
+                    "add",
+                    Write,
+                    "INSERT INTO {}.cart_changes (owner_kind, owner, change_id, written_us, touched_at, expires_at, body) \
+                    VALUES (?, ?, ?, ?, ?, ?, ?) USING TTL ? AND TIMESTAMP ?",
+                )
+                .await?,
+            touch: link
+                .prepare(
+                    "touch",
+                    Write,
+                    "INSERT INTO {}.carts_by_touch (day, shard, touched_at, owner_kind, owner) \
+                    VALUES (?, ?, ?, ?, ?) USING TTL ? AND TIMESTAMP ?",
+                )
+                .await?,
+            read: link
+                .prepare(
+                    "read",
+                    Read,
+                    "SELECT change_id, written_us, touched_at, expires_at, body, created_at, pack_id \
+                    FROM {}.cart_changes WHERE owner_kind = ? AND owner = ?",
+                )
+                .await?,
+            pack: link
+                .prepare(
+                    "pack",
+                    Decision,
+                    "UPDATE {}.cart_changes USING TTL ? SET touched_at = ?, expires_at = ?, body = ?, created_at = ?, pack_id = ? \
+                    WHERE owner_kind = ? AND owner = ? AND change_id = ? AND written_us = ? IF pack_id = ?",
+                )
+                .await?,
+            remove: link
+                .prepare(
+                    "remove",
+                    Write,
+                    "DELETE FROM {}.cart_changes WHERE owner_kind = ? AND owner = ? AND change_id = ? AND written_us = ?",
+                )
+                .await?,
+            touched: link
+                .prepare(
+                    "touched",
+                    Read,
+                    "SELECT touched_at, owner_kind, owner FROM {}.carts_by_touch \
+                    WHERE day = ? AND shard = ? AND touched_at >= ? AND touched_at <= ? LIMIT ?",
+                )
+                .await?,
+            registers: Registers::open(&link).await?,
+            listed: Cache::new(LISTED_CARTS_MAX),
+            packing: Mutex::default(),
+            packers: Semaphore::new(PACKED_AT_ONCE),
+            link,
+            options,
+        };
+        let inner = Arc::new(inner);
+        let debts: Arc<dyn Debts> = inner.clone();
+        inner.link.watch(Arc::downgrade(&debts));
+        Ok(Self { inner })
+    }
+
+    pub fn dc_state(&self) -> DcState {
+        self.inner.link.dc_state()
+    }
+}
+
+#[async_trait]
+impl CartStore for CassandraCarts {
+    async fn append(
+        &self,
+        owner: Owner,
+        changes: Vec<CartChange>,
+        expires_at: Timestamp,
+        now: Timestamp,
+    ) -> StoreResult<()> {
+        self.inner.append(owner, &changes, expires_at, now).await
+    }
+
+    async fn read(&self, owner: Owner, now: Timestamp) -> StoreResult<Option<StoredCart>> {
+        let gathered = self.inner.gather(owner).await?;
+        self.inner.pack_later(owner, &gathered, now);
+        Ok(gathered.live(now))
+    }
+
+    async fn untouched(
+        &self,
+        untouched_since: Timestamp,
+        after: Option<CartPosition>,
+        limit: usize,
+        now: Timestamp,
+    ) -> StoreResult<Page<(Owner, StoredCart), CartPosition>> {
+        self.inner.untouched(untouched_since, after, limit, now).await
+    }
+}
+
+impl Inner {
+    async fn append(
+        &self,
+        owner: Owner,
+        changes: &[CartChange],
+        expires_at: Timestamp,
+        now: Timestamp,
+    ) -> StoreResult<()> {
+        let stamp = self.link.stamps().next();
+        let ttl_s = stamps::ttl_s(kept_until(now, expires_at));
+        let row = |id: Uuid, body| ChangeRow { owner, id, stamp, touched_at: now, expires_at, body, ttl_s };
+        let mut added: Vec<ChangeRow> = changes
+            .iter()
+            .map(|change| row(change.id.0, Some(mobimir_codec::cart_change::encode(change))))
+            .collect();
+        if added.is_empty() {
+            added.push(row(id::fresh(now), None));
+        }
+        let is_listed = self.listed.get(&owner).is_some_and(|at| at <= now && now.since(at) < LISTED_FOR_MS);
+        if is_listed && let [row] = &added[..] {
+            return self.link.write(&self.add, row.values(), owed(owner)).await;
+        }
+        let mut added = in_batches(added).into_iter().peekable();
+        if !is_listed {
+            // A row that is too large for a batch comes after it.
+            let fits =
+                |rows: &[ChangeRow]| rows.iter().map(ChangeRow::bytes).sum::<usize>() <= BATCHED_BYTES_MAX;
+            let first = added.next_if(|rows| fits(rows)).unwrap_or_default();
+            self.append_listed(owner, first, now, ttl_s, stamp).await?;
+        }
+        for mut rows in added {
+            if rows.len() == 1
+                && let Some(row) = rows.pop()
+            {
+                // However large it is.
+                self.link.write(&self.add, row.values(), owed(owner)).await?;
+                continue;
+            }
+            // All in one partition.
+            let batch = self.link.batch("add_many", false, &vec![&self.add; rows.len()]);
+            let rows: Vec<Batched> = rows.into_iter().map(Batched::Change).collect();
+            self.link.write_batch(&batch, &rows, owed(owner)).await?;
+        }
+        Ok(())
+    }
+
+    /// Adds rows, and lists the cart as touched.
+    async fn append_listed(
+        &self,
+        owner: Owner,
+        rows: Vec<ChangeRow>,
+        now: Timestamp,
+        ttl_s: i32,
+        stamp: i64,
+    ) -> StoreResult<()> {
+        let mut statements = vec![&self.add; rows.len()];
+        let mut batched: Vec<Batched> = rows.into_iter().map(Batched::Change).collect();
+        batched.push(Batched::Touch(TouchRow { owner, touched_at: now, ttl_s, stamp }));
+        statements.push(&self.touch);
+        let registered = self.registers.row(listing::DAYS, i64::from(now.day().number()), stamp);
+        if let Some(row) = registered.clone() {
+            batched.push(Batched::Register(row));
+            statements.push(&self.registers.note);
+        }
+        let batch = self.link.batch("add_listed", true, &statements);
+        self.link.write_batch(&batch, &batched, owed(owner)).await?;
+        self.listed.insert(owner, now);
+        if let Some(row) = registered {
+            self.registers.written(&row);
+        }
+        Ok(())
+    }
+
+    async fn gather(&self, owner: Owner) -> StoreResult<Gathered> {
+        let mut stored = Vec::new();
+        let mut from = PagingState::start();
+        loop {
+            let (rows, next) = self.link.read_page(&self.read, rows::key(owner), from).await?;
+            stored.reserve(rows.rows_num().min(READ_PAGE_ROWS_HINT));
+            for row in rows.rows::<rows::Raw<'_>>().map_err(|error| damaged("a cart", error))? {
+                stored.push(StoredRow::decode(row.map_err(|error| damaged("a cart", error))?)?);
+            }
+            match next {
+                Some(state) => from = state,
+                None => return Ok(Gathered::of(stored)),
+            }
+        }
+    }
+
+    /// Packs the cart in the background, if it is time.
+    fn pack_later(self: &Arc<Self>, owner: Owner, gathered: &Gathered, now: Timestamp) {
+        let settled_us = stamps::real_now().as_millis() * 1_000 - self.options.packed_after_ms * 1_000;
+        if !gathered.is_to_be_packed(self.options.rows_max, settled_us, now) {
+            return;
+        }
+        let key = PackedOwner::from(owner.uuid());
+        let is_first = self.packing.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+        let Some(plan) = is_first.then(|| gathered.plan(owner, settled_us, PACKED_ROWS_MAX, now)).flatten()
+        else {
+            return;
+        };
+        let inner = self.clone();
+        tokio::spawn(async move {
+            if let Ok(_turn) = inner.packers.acquire().await
+                && let Err(error) = inner.carry_out(owner, plan).await
+            {
+                // The next who reads the cart will try again.
+                tracing::debug!(%error, "a cart could not be packed");
+            }
+            inner.packing.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        });
+    }
+
+    async fn carry_out(&self, owner: Owner, plan: Plan) -> StoreResult<()> {
+        let Plan { expected, packed, touched_at, expires_at, created_at, removed } = plan;
+        let (kind, id) = rows::key(owner);
+        let pack = rows::PackRow {
+            ttl_s: stamps::ttl_s(kept_until(touched_at, expires_at)),
+            touched_at: CqlTimestamp(touched_at.as_millis()),
+            expires_at: CqlTimestamp(expires_at.as_millis()),
+            body: mobimir_codec::cart_change::encode(&packed),
+            created_at: CqlTimestamp(created_at.as_millis()),
+            pack_id: packed.id.0,
+            owner: (kind, id),
+            expected: expected.map(|id: ChangeId| id.0),
+        };
+        let mut statements = vec![&self.remove; removed.len()];
+        let mut removed: Vec<Batched> = removed
+            .into_iter()
+            .map(|(change, written_us)| Batched::Remove((kind, id, change, written_us)))
+            .collect();
+        // Whoever decided first, the cart folds to the same; a lost answer needs no asking back.
+        if pack.body.len() + removed.len() * ROW_BYTES < BATCHED_BYTES_MAX {
+            statements.push(&self.pack);
+            removed.push(Batched::Pack(pack));
+            let batch = self.link.batch("pack", false, &statements);
+            self.link.decide_batch(&batch, &removed, owed(owner)).await?;
+        } else if let Decided::Applied = self.link.decide(&self.pack, pack.values(), owed(owner)).await? {
+            // Rows that stay for a while count no second time; but they must all go at once, or one could be left
+            // that another covered.
+            let batch = self.link.batch("remove", false, &statements);
+            self.link.write_batch(&batch, &removed, owed(owner)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Rows in groups that a batch can hold, each with one at least.
+fn in_batches(rows: Vec<ChangeRow>) -> Vec<Vec<ChangeRow>> {
+    let mut batches: Vec<Vec<ChangeRow>> = Vec::new();
+    let mut bytes = BATCHED_BYTES_MAX;
+    for row in rows {
+        let row_bytes = row.bytes();
+        bytes += row_bytes;
+        match batches.last_mut() {
+            Some(last) if bytes <= BATCHED_BYTES_MAX => last.push(row),
+            _ => {
+                bytes = row_bytes;
+                batches.push(vec![row]);
+            }
+        }
+    }
+    batches
+}
+
+fn owed(owner: Owner) -> Owed {
+    let (kind, id) = rows::key(owner);
+    let mut key = vec![kind.unsigned_abs()];
+    key.extend_from_slice(id.as_bytes());
+    Owed(key)
+}
+
+#[async_trait]
+impl Debts for Inner {
+    async fn settle(&self, key: &[u8]) -> StoreResult<()> {
+        let Some((kind, Ok(id))) = key.split_first().map(|(kind, id)| (*kind, Uuid::from_slice(id))) else {
+            return Ok(());
+        };
+        self.link.read_of_all_replicas(&self.read, (kind.cast_signed(), id)).await
+    }
+}

@@ -1,0 +1,26 @@
+//! Carts, orders with their history, and sessions on Apache Cassandra: every query has its own table.
+//!
+//! Read [`link`] first: it is the one way to the cluster, and where consistency, retries and a lost data centre are
+//! dealt with. The tables stand in [`schema`], as data; what a policy says about them is there, too. Each entity is a
+//! module with its port.
+
+mod carts;
+mod cluster;
+mod config;
+mod link;
+mod orders;
+mod partitions;
+mod registers;
+pub mod schema;
+mod sessions;
+mod stamps;
+
+pub use self::{
+    carts::{CartOptions, CassandraCarts},
+    cluster::{Cluster, ConnectError},
+    config::ClusterConfig,
+    link::{DcState, RequestLog, RequestSeen, StatementKind},
+    orders::{BucketPlan, CassandraOrderHistory, CassandraOrders, OrderOptions},
+    partitions::{MeasureError, NodeStat, PartitionReport, PartitionStat, measure},
+    sessions::CassandraSessions,
+};

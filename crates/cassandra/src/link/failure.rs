@@ -1,0 +1,129 @@
+//! Why a request failed, and what that says about whether it happened.
+
+use std::time::Duration;
+
+use mobimir_core::ports::StoreError;
+use scylla::errors::{DbError, ExecutionError, RequestAttemptError};
+
+#[derive(Debug)]
+pub(crate) struct Failure {
+    kind: Kind,
+    /// This attempt, or one before it, may have been carried out.
+    lost: bool,
+    error: Option<ExecutionError>,
+    what: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// No node could be asked.
+    NeverSent,
+    /// The coordinator saw too few replicas alive and asked nobody.
+    TooFewReplicas,
+    /// The coordinator did not take it on.
+    TurnedAway,
+    /// Too few replicas answered in time, or the answer did not come.
+    NoAnswer { of_replicas: bool },
+    /// It makes no sense to the server; the same again will not.
+    Wrong,
+}
+
+impl From<ExecutionError> for Failure {
+    fn from(error: ExecutionError) -> Self {
+        let kind = match &error {
+            ExecutionError::EmptyPlan | ExecutionError::ConnectionPoolError(_) => Kind::NeverSent,
+            ExecutionError::RequestTimeout(_) => Kind::NoAnswer { of_replicas: false },
+            ExecutionError::LastAttemptError(attempt) => of_attempt(attempt),
+            _ => Kind::Wrong,
+        };
+        let what = error.to_string();
+        Self { kind, lost: matches!(kind, Kind::NoAnswer { .. }), error: Some(error), what }
+    }
+}
+
+fn of_attempt(error: &RequestAttemptError) -> Kind {
+    match error {
+        RequestAttemptError::DbError(error, _) => match error {
+            DbError::Unavailable { .. } => Kind::TooFewReplicas,
+            DbError::Overloaded | DbError::IsBootstrapping => Kind::TurnedAway,
+            DbError::WriteTimeout { .. }
+            | DbError::ReadTimeout { .. }
+            | DbError::WriteFailure { .. }
+            | DbError::ReadFailure { .. } => Kind::NoAnswer { of_replicas: true },
+            // A coordinator that is about to end says so, whatever it has done before.
+            DbError::ServerError | DbError::TruncateError => Kind::NoAnswer { of_replicas: false },
+            // "CAS contention": others were faster, and whether this one went through is open.
+            DbError::Other(_) => Kind::NoAnswer { of_replicas: true },
+            _ => Kind::Wrong,
+        },
+        RequestAttemptError::UnableToAllocStreamId => Kind::NeverSent,
+        RequestAttemptError::SerializationError(_) | RequestAttemptError::CqlRequestSerialization(_) => {
+            Kind::Wrong
+        }
+        _ => Kind::NoAnswer { of_replicas: false },
+    }
+}
+
+impl Failure {
+    pub(super) fn timed_out(after: Duration) -> Self {
+        let what = format!("no answer within {} ms", after.as_millis());
+        Self { kind: Kind::NoAnswer { of_replicas: false }, lost: true, error: None, what }
+    }
+
+    #[must_use]
+    pub(super) fn lost_before(mut self, lost: bool) -> Self {
+        self.lost |= lost;
+        self
+    }
+
+    pub(super) fn may_have_happened(&self) -> bool {
+        self.lost
+    }
+
+    pub(super) fn was_never_sent(&self) -> bool {
+        matches!(self.kind, Kind::NeverSent | Kind::TurnedAway | Kind::Wrong) && !self.lost
+    }
+
+    pub(super) fn is_worth_repeating(&self) -> bool {
+        // A pool without connections is refilled only later; too few replicas, though, may be one node's opinion.
+        !matches!(self.kind, Kind::Wrong | Kind::NeverSent)
+    }
+
+    /// Whether replicas were missing, which is what a lost data centre looks like.
+    pub(super) fn lacks_replicas(&self) -> bool {
+        matches!(self.kind, Kind::TooFewReplicas | Kind::NoAnswer { of_replicas: true })
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::NeverSent => "no_node",
+            Kind::TooFewReplicas => "too_few_replicas",
+            Kind::TurnedAway => "turned_away",
+            Kind::NoAnswer { .. } => "no_answer",
+            Kind::Wrong => "refused",
+        }
+    }
+
+    pub(super) fn of_read(self, name: &str) -> StoreError {
+        StoreError::Unavailable { what: format!("Cassandra, {name}: {}", self.what), source: self.source() }
+    }
+
+    pub(crate) fn of_write(self, name: &str) -> StoreError {
+        let what = format!("Cassandra, {name}: {}", self.what);
+        if self.lost {
+            StoreError::Unknown { what, source: self.source() }
+        } else {
+            StoreError::Unavailable { what, source: self.source() }
+        }
+    }
+
+    fn source(self) -> Option<Box<dyn std::error::Error + Send + Sync>> {
+        self.error.map(|error| Box::new(error) as _)
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.what)
+    }
+}

@@ -1,0 +1,99 @@
+//! Every request, written down as the driver sent it. For tests that want to see instead of believe.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use mobimir_core::policy::Entity;
+use scylla::{
+    errors::{RequestAttemptError, RequestError},
+    observability::history::{AttemptId, HistoryListener, RequestId, SpeculativeId},
+    policies::retry::RetryDecision,
+};
+use uuid::Uuid;
+
+/// What a statement is to the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatementKind {
+    Read,
+    /// Idempotent: may be sent again.
+    Write,
+    /// Conditional: sent once, to the home data centre.
+    Decision,
+}
+
+/// One answered request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestSeen {
+    pub entity: Entity,
+    pub statement: &'static str,
+    /// Under which the cluster keeps what it did, the consistency level included (`system_traces.sessions`).
+    pub trace: Option<Uuid>,
+}
+
+#[derive(Debug, Default)]
+pub struct RequestLog {
+    traces: bool,
+    answered: Mutex<Vec<RequestSeen>>,
+    requests: AtomicUsize,
+    attempts: AtomicUsize,
+    nodes: Mutex<Vec<SocketAddr>>,
+}
+
+impl RequestLog {
+    /// Also has the cluster write down how it carried every request out, which costs more than the requests.
+    pub fn with_traces() -> Self {
+        Self { traces: true, ..Self::default() }
+    }
+
+    pub(crate) fn traces(&self) -> bool {
+        self.traces
+    }
+
+    /// Takes all that was written down so far.
+    pub fn take(&self) -> Vec<RequestSeen> {
+        std::mem::take(&mut self.answered.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Requests that the driver was given, and how often it sent one, so far.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.requests.load(Ordering::Relaxed), self.attempts.load(Ordering::Relaxed))
+    }
+
+    /// The nodes that were asked since this was last called.
+    pub fn take_nodes(&self) -> Vec<SocketAddr> {
+        std::mem::take(&mut self.nodes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn saw(&self, entity: Entity, statement: &'static str, trace: Option<Uuid>) {
+        let seen = RequestSeen { entity, statement, trace };
+        self.answered.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
+    }
+}
+
+impl HistoryListener for RequestLog {
+    fn log_request_start(&self) -> RequestId {
+        RequestId(self.requests.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn log_request_success(&self, _: RequestId) {}
+
+    fn log_request_error(&self, _: RequestId, _: &RequestError) {}
+
+    fn log_new_speculative_fiber(&self, _: RequestId) -> SpeculativeId {
+        SpeculativeId(0)
+    }
+
+    fn log_attempt_start(&self, _: RequestId, _: Option<SpeculativeId>, node: SocketAddr) -> AttemptId {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).push(node);
+        AttemptId(self.attempts.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn log_attempt_success(&self, _: AttemptId) {}
+
+    fn log_attempt_error(&self, _: AttemptId, _: &RequestAttemptError, _: &RetryDecision) {}
+}

@@ -1,0 +1,389 @@
+//! One entity's way to the cluster: every statement goes out through here, at the level, within the time and with the
+//! retries that the policy gives it.
+//!
+//! - *Reads* may be asked again as often as there is time for it.
+//! - *Writes* are all idempotent: they carry their own stamp and id, so that the same write twice is the same write.
+//!   One whose answer was lost is sent again; if it stays lost the caller is told [`StoreError::Unknown`].
+//! - *Decisions* (conditional statements) are sent once, to the home data centre. If the answer is lost the caller reads
+//!   back what was decided ([`Link::read_decided`]).
+//!
+//! What happens when a data centre is lost stands in [`dc`].
+
+mod dc;
+mod failure;
+mod log;
+mod meter;
+mod retry;
+mod statement;
+
+use std::{sync::Arc, time::Duration};
+
+use mobimir_core::{
+    policy::{CassandraSettings, Entity},
+    ports::{StoreError, StoreResult},
+};
+use scylla::{
+    client::session::Session,
+    errors::ExecutionError,
+    response::{
+        PagingState, PagingStateResponse,
+        query_result::{QueryResult, QueryRowsResult},
+    },
+    serialize::row::SerializeRow,
+    statement::batch::Batch,
+};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::{
+    cluster::{Cluster, SPECULATE_AFTER},
+    partitions::{PartitionMeter, PartitionMeters},
+    stamps::Stamps,
+};
+
+pub use self::{
+    dc::DcState,
+    log::{RequestLog, RequestSeen, StatementKind},
+};
+pub(crate) use self::{
+    dc::{Debts, Owed},
+    failure::Failure,
+    meter::{Meter, Meters},
+    retry::NothingDone,
+    statement::{BatchOf, Statement, Variants},
+};
+
+/// How often one request is sent in all, if its time allows.
+const ATTEMPTS_MAX: usize = 3;
+/// Before a request is sent again. Grows with every attempt.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+pub(crate) struct Link {
+    cluster: Arc<Cluster>,
+    entity: Entity,
+    settings: CassandraSettings,
+    keyspace: String,
+    dc: dc::Watch,
+    meter: meter::Meter,
+    partitions: PartitionMeter,
+}
+
+/// What became of a conditional statement.
+#[derive(Debug)]
+pub(crate) enum Decided {
+    Applied,
+    /// The condition did not hold.
+    Refused,
+    /// The answer was lost; it may have been applied.
+    Lost(Failure),
+}
+
+impl Link {
+    pub(crate) async fn open(
+        cluster: Arc<Cluster>,
+        entity: Entity,
+        settings: CassandraSettings,
+    ) -> Result<Self, crate::ConnectError> {
+        let keyspace = cluster.keyspace(entity);
+        let dc = dc::Watch::open(&cluster, entity, &settings, &keyspace).await?;
+        let meter = cluster.meter(entity);
+        let partitions = PartitionMeters::of(&cluster, entity).await?;
+        Ok(Self { cluster, entity, settings, keyspace, dc, meter, partitions })
+    }
+
+    pub(crate) fn settings(&self) -> &CassandraSettings {
+        &self.settings
+    }
+
+    pub(crate) fn stamps(&self) -> &Stamps {
+        self.cluster.stamps()
+    }
+
+    /// Counts what is written to which partition.
+    pub(crate) fn partitions(&self) -> &PartitionMeter {
+        &self.partitions
+    }
+
+    pub(crate) fn dc_state(&self) -> DcState {
+        self.dc.state()
+    }
+
+    /// Looks after lost data centres from now on, as long as `debts` lives.
+    pub(crate) fn watch(&self, debts: std::sync::Weak<dyn Debts>) {
+        self.dc.start(debts);
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        self.cluster.session()
+    }
+
+    /// Prepares a statement of this entity. `{}` in `cql` stands for its keyspace.
+    pub(crate) async fn prepare(
+        &self,
+        name: &'static str,
+        kind: StatementKind,
+        cql: &str,
+    ) -> Result<Statement, crate::ConnectError> {
+        let cql = cql.replace("{}", &self.keyspace);
+        Statement::prepare(&self.cluster, &self.settings, name, kind, &cql).await
+    }
+
+    /// A batch of prepared statements that is built once. `logged` when it spans partitions.
+    pub(crate) fn batch(&self, name: &'static str, logged: bool, of: &[&Statement]) -> BatchOf {
+        BatchOf::new(&self.cluster, &self.settings, name, logged, of)
+    }
+
+    pub(crate) async fn read(
+        &self,
+        statement: &Statement,
+        values: impl SerializeRow + Sync,
+    ) -> StoreResult<QueryRowsResult> {
+        let (session, values) = (self.session(), &values);
+        let send = |variant| session.execute_unpaged(statement.at(variant), values);
+        rows(self.read_with(statement.name(), send).await?)
+    }
+
+    /// One page of a read that may be long, and where it goes on.
+    pub(crate) async fn read_page(
+        &self,
+        statement: &Statement,
+        values: impl SerializeRow + Sync,
+        from: PagingState,
+    ) -> StoreResult<(QueryRowsResult, Option<PagingState>)> {
+        let (session, values) = (self.session(), &values);
+        let send = |variant| session.execute_single_page(statement.at(variant), values, from.clone());
+        let (result, state) = self.read_with(statement.name(), send).await?;
+        let next = match state {
+            PagingStateResponse::HasMorePages { state } => Some(state),
+            PagingStateResponse::NoMorePages => None,
+        };
+        Ok((rows(result)?, next))
+    }
+
+    async fn read_with<T: Answer, F: Sending<T>>(
+        &self,
+        name: &'static str,
+        send: impl Fn(Variants) -> F + Sync,
+    ) -> StoreResult<T> {
+        let mut variant = self.dc.for_reads();
+        loop {
+            match self.attempts(name, true, || send(variant)).await {
+                Ok(result) => return Ok(result),
+                Err(failure) if variant == Variants::Usual && self.dc.degrades_reads(&failure) => {
+                    self.dc.degrade(&failure).await;
+                    variant = Variants::Degraded;
+                }
+                Err(failure) => return Err(failure.of_read(name)),
+            }
+        }
+    }
+
+    /// A read that finishes what conditional statements have left open, to learn what was decided.
+    pub(crate) async fn read_decided(
+        &self,
+        statement: &Statement,
+        values: impl SerializeRow + Sync,
+    ) -> StoreResult<QueryRowsResult> {
+        let (prepared, values) = (statement.at(Variants::Serial), &values);
+        let send = || self.session().execute_unpaged(prepared, values);
+        let sent = self.attempts(statement.name(), true, send).await;
+        rows(sent.map_err(|failure| failure.of_read(statement.name()))?)
+    }
+
+    /// Reads from all replicas everywhere, which repairs those that lack something, and tells nothing.
+    pub(crate) async fn read_of_all_replicas(
+        &self,
+        statement: &Statement,
+        values: impl SerializeRow + Sync,
+    ) -> StoreResult<()> {
+        let (prepared, values) = (&statement.of_all_replicas(), &values);
+        let send = || self.session().execute_unpaged(prepared, values);
+        let sent = self.attempts("of_all_replicas", true, send).await;
+        sent.map(|_| ()).map_err(|failure| failure.of_read(statement.name()))
+    }
+
+    /// Writes. `owed` is what a lost data centre will have to be given when it is back.
+    pub(crate) async fn write(
+        &self,
+        statement: &Statement,
+        values: impl SerializeRow + Sync,
+        owed: Owed,
+    ) -> StoreResult<()> {
+        let (session, values) = (self.session(), &values);
+        self.write_with(statement.name(), owed, |variant| {
+            session.execute_unpaged(statement.at(variant), values)
+        })
+        .await
+    }
+
+    /// Writes all of a batch; over several partitions it is there as a whole sooner or later, or not at all.
+    pub(crate) async fn write_batch(
+        &self,
+        batch: &BatchOf,
+        rows: &[impl SerializeRow + Sync],
+        owed: Owed,
+    ) -> StoreResult<()> {
+        let session = self.session();
+        self.write_with(batch.name(), owed, |variant| session.batch(batch.at(variant), rows)).await
+    }
+
+    async fn write_with<F: Sending<QueryResult>>(
+        &self,
+        name: &'static str,
+        owed: Owed,
+        send: impl Fn(Variants) -> F + Sync,
+    ) -> StoreResult<()> {
+        let mut lost = false;
+        if self.dc.for_writes() == Variants::Usual {
+            match self.attempts(name, true, || send(Variants::Usual)).await {
+                Ok(_) => return Ok(()),
+                Err(failure) if self.dc.degrades_writes(&failure) => {
+                    lost = failure.may_have_happened();
+                    self.dc.degrade(&failure).await;
+                }
+                Err(failure) => return Err(failure.of_write(name)),
+            }
+        }
+        // What is owed is written down before anybody can rely on the write.
+        let outcome = match self.dc.owe(owed).await {
+            Ok(()) => self.attempts(name, true, || send(Variants::Degraded)).await,
+            Err(failure) => Err(failure),
+        };
+        match outcome {
+            Ok(_) => Ok(()),
+            Err(failure) => Err(failure.lost_before(lost).of_write(name)),
+        }
+    }
+
+    /// Runs a conditional statement, once.
+    pub(crate) async fn decide(
+        &self,
+        statement: &Statement,
+        values: impl SerializeRow + Sync,
+        owed: Owed,
+    ) -> StoreResult<Decided> {
+        let variant = self.decision_variant(owed).await?;
+        let (prepared, values) = (statement.at(variant), &values);
+        self.decided(statement.name(), || self.session().execute_unpaged(prepared, values)).await
+    }
+
+    /// The same with several statements of one partition.
+    pub(crate) async fn decide_batch(
+        &self,
+        batch: &BatchOf,
+        rows: &[impl SerializeRow + Sync],
+        owed: Owed,
+    ) -> StoreResult<Decided> {
+        let variant = self.decision_variant(owed).await?;
+        let (name, batch): (_, &Batch) = (batch.name(), batch.at(variant));
+        self.decided(name, || self.session().batch(batch, rows)).await
+    }
+
+    async fn decision_variant(&self, owed: Owed) -> StoreResult<Variants> {
+        let variant = self.dc.for_writes();
+        if variant == Variants::Degraded {
+            self.dc.owe(owed).await.map_err(|failure| failure.of_write("owe"))?;
+        }
+        Ok(variant)
+    }
+
+    async fn decided<F: Sending<QueryResult>>(
+        &self,
+        name: &'static str,
+        send: impl Fn() -> F + Sync,
+    ) -> StoreResult<Decided> {
+        match self.attempts(name, false, send).await {
+            Ok(result) => Ok(if is_applied(result)? { Decided::Applied } else { Decided::Refused }),
+            // Commit is the last step of a decision: a lack of replicas there leaves it decided.
+            Err(failure) => {
+                if self.dc.degrades_writes(&failure) {
+                    self.dc.degrade(&failure).await;
+                }
+                if failure.was_never_sent() {
+                    Err(failure.of_write(name))
+                } else {
+                    Ok(Decided::Lost(failure))
+                }
+            }
+        }
+    }
+
+    /// Sends a request until it is answered, or may not or need not be sent again.
+    async fn attempts<T: Answer, F: Sending<T>>(
+        &self,
+        name: &'static str,
+        may_repeat: bool,
+        send: impl Fn() -> F + Sync,
+    ) -> Result<T, Failure> {
+        let started = Instant::now();
+        let give_up_at = started + Duration::from_millis(self.settings.timeout.as_ms().unsigned_abs());
+        let mut lost = false;
+        let mut attempt = 1;
+        let outcome = loop {
+            let sent_at = Instant::now();
+            let failure = match tokio::time::timeout_at(give_up_at, send()).await {
+                Ok(Ok(result)) => break Ok(result),
+                Ok(Err(error)) => Failure::from(error),
+                Err(_) => break Err(Failure::timed_out(started.elapsed()).lost_before(lost)),
+            };
+            // Once a second node was asked as well, its answer says nothing about the first.
+            lost |= failure.may_have_happened() || sent_at.elapsed() >= SPECULATE_AFTER;
+            let pause = RETRY_PAUSE * u32::try_from(attempt).unwrap_or(1);
+            let goes_on = may_repeat && failure.is_worth_repeating() && attempt < ATTEMPTS_MAX;
+            if !goes_on || Instant::now() + pause >= give_up_at {
+                break Err(failure.lost_before(lost));
+            }
+            self.meter.repeated(name);
+            tokio::time::sleep(pause).await;
+            attempt += 1;
+        };
+        self.meter.ended(name, started.elapsed(), outcome.as_ref().err());
+        if let (Ok(result), Some(log)) = (&outcome, self.cluster.log()) {
+            log.saw(self.entity, name, result.trace());
+        }
+        outcome
+    }
+}
+
+/// A request on its way.
+trait Sending<T>: Future<Output = Result<T, ExecutionError>> + Send {}
+
+impl<T, F: Future<Output = Result<T, ExecutionError>> + Send> Sending<T> for F {}
+
+trait Answer: Send {
+    /// Under which the cluster keeps what it did.
+    fn trace(&self) -> Option<Uuid>;
+}
+
+impl Answer for QueryResult {
+    fn trace(&self) -> Option<Uuid> {
+        self.tracing_id()
+    }
+}
+
+impl Answer for (QueryResult, PagingStateResponse) {
+    fn trace(&self) -> Option<Uuid> {
+        self.0.tracing_id()
+    }
+}
+
+fn rows(result: QueryResult) -> StoreResult<QueryRowsResult> {
+    result.into_rows_result().map_err(|error| damaged("an answer without rows", error))
+}
+
+/// The first column of a conditional statement's answer.
+fn is_applied(result: QueryResult) -> StoreResult<bool> {
+    use scylla::value::Row;
+    let rows = rows(result)?;
+    let first = rows.first_row::<Row>().map_err(|error| damaged("a decision without an answer", error))?;
+    first.columns.first().and_then(Option::as_ref).and_then(scylla::value::CqlValue::as_boolean).ok_or_else(
+        || StoreError::Corrupt { what: "expected [applied] in a decision's answer".into(), source: None },
+    )
+}
+
+pub(crate) fn damaged(
+    what: impl Into<String>,
+    error: impl std::error::Error + Send + Sync + 'static,
+) -> StoreError {
+    StoreError::Corrupt { what: what.into(), source: Some(Box::new(error)) }
+}

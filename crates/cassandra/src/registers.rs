@@ -1,0 +1,99 @@
+//! Which partitions exist. A list that is spread over partitions (days, months, buckets) has a register of them, so that
+//! its readers ask for those that exist and for no others.
+//!
+//! An entry is written beside the first row of its partition, in the same batch. Each instance remembers what it
+//! has written, so that later rows do not write it again.
+
+use mobimir_core::ports::StoreResult;
+use quick_cache::sync::Cache;
+use scylla::serialize::row::SerializeRow;
+
+use crate::{
+    ConnectError, StatementKind,
+    link::{Link, Owed, Statement, damaged},
+};
+
+pub(crate) struct Registers {
+    pub(crate) note: Statement,
+    entries: Statement,
+    forget: Statement,
+    noted: Cache<(String, i64), ()>,
+}
+
+const NOTED_ENTRIES_MAX: usize = 65_536;
+
+impl Registers {
+    pub(crate) async fn open(link: &Link) -> Result<Self, ConnectError> {
+        use StatementKind::{Read, Write};
+        Ok(Self {
+            note: link
+                .prepare(
+                    "register",
+                    Write,
+                    "INSERT INTO {}.registers (list, entry) VALUES (?, ?) USING TIMESTAMP ?",
+                )
+                .await?,
+            entries: link
+                .prepare("registered", Read, "SELECT entry FROM {}.registers WHERE list = ?")
+                .await?,
+            forget: link
+                .prepare(
+                    "unregister",
+                    Write,
+                    "DELETE FROM {}.registers USING TIMESTAMP ? WHERE list = ? AND entry = ?",
+                )
+                .await?,
+            noted: Cache::new(NOTED_ENTRIES_MAX),
+        })
+    }
+
+    /// The row that a batch has to write, unless this instance has written it before.
+    pub(crate) fn row(&self, list: &str, entry: i64, stamp: i64) -> Option<RegisterRow> {
+        let key = (list.to_owned(), entry);
+        self.noted.get(&key).is_none().then(|| RegisterRow { list: key.0, entry, stamp })
+    }
+
+    /// A batch with this row has been written.
+    pub(crate) fn written(&self, row: &RegisterRow) {
+        self.noted.insert((row.list.clone(), row.entry), ());
+    }
+
+    /// Registers an entry by itself, unless this instance has done so before.
+    pub(crate) async fn ensure(&self, link: &Link, list: &str, entry: i64, owed: Owed) -> StoreResult<()> {
+        let Some(row) = self.row(list, entry, link.stamps().next()) else { return Ok(()) };
+        link.write(&self.note, row.values(), owed).await?;
+        self.written(&row);
+        Ok(())
+    }
+
+    /// Reads a list from all replicas, which repairs those that lack something.
+    pub(crate) async fn settle(&self, link: &Link, list: &str) -> StoreResult<()> {
+        link.read_of_all_replicas(&self.entries, (list,)).await
+    }
+
+    /// Smallest first.
+    pub(crate) async fn entries(&self, link: &Link, list: &str) -> StoreResult<Vec<i64>> {
+        let rows = link.read(&self.entries, (list,)).await?;
+        let entries = rows.rows::<(i64,)>().map_err(|error| damaged("a register", error))?;
+        entries.map(|row| row.map(|(entry,)| entry).map_err(|error| damaged("a register", error))).collect()
+    }
+
+    /// Forgets a partition that was seen to be empty, unless it was noted again since `seen_at`.
+    pub(crate) async fn forget(&self, link: &Link, list: &str, entry: i64, seen_at: i64) -> StoreResult<()> {
+        self.noted.remove(&(list.to_owned(), entry));
+        link.write(&self.forget, (seen_at, list, entry), Owed(Vec::new())).await
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct RegisterRow {
+    pub(crate) list: String,
+    pub(crate) entry: i64,
+    pub(crate) stamp: i64,
+}
+
+impl RegisterRow {
+    pub(crate) fn values(&self) -> impl SerializeRow + '_ {
+        (self.list.as_str(), self.entry, self.stamp)
+    }
+}

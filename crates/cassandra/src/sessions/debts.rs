@@ -1,0 +1,130 @@
+//! What a lost data centre is owed of sessions: the partitions that a write touched.
+
+use async_trait::async_trait;
+use mobimir_core::{
+    id::SessionId,
+    ports::StoreResult,
+    secret::SecretHash,
+    session::{RefreshToken, Session},
+    time::Timestamp,
+};
+use scylla::value::CqlTimestamp;
+use uuid::Uuid;
+
+use super::{
+    Inner,
+    rows::{slot, unmerged_since},
+    unmerged::SLOTS,
+};
+use crate::link::{Debts, Owed};
+
+/// Each partition is a letter and a key.
+const SESSION: u8 = b's';
+const USER: u8 = b'u';
+const TOKEN: u8 = b't';
+const SLOT: u8 = b'm';
+
+#[derive(Debug, PartialEq, Eq)]
+enum Partition {
+    Session(Uuid),
+    User(Uuid),
+    Token([u8; 32]),
+    Slot(i64),
+}
+
+pub(super) fn owed(session: &Session, refresh: Option<&RefreshToken>) -> Owed {
+    let mut key = Vec::new();
+    put(&mut key, SESSION, session.id.as_bytes());
+    if let Some(user) = session.user() {
+        put(&mut key, USER, user.as_bytes());
+    }
+    if let Some(token) = refresh {
+        put(&mut key, TOKEN, &token.hash.0);
+    }
+    if let Some(closed_at) = unmerged_since(session) {
+        put(&mut key, SLOT, &slot(closed_at).to_be_bytes());
+    }
+    Owed(key)
+}
+
+pub(super) fn owed_token(hash: SecretHash) -> Owed {
+    let mut key = Vec::new();
+    put(&mut key, TOKEN, &hash.0);
+    Owed(key)
+}
+
+pub(super) fn owed_slot(slot: i64) -> Owed {
+    let mut key = Vec::new();
+    put(&mut key, SLOT, &slot.to_be_bytes());
+    Owed(key)
+}
+
+fn put(key: &mut Vec<u8>, letter: u8, partition: &[u8]) {
+    key.push(letter);
+    key.extend_from_slice(partition);
+}
+
+/// All partitions that a key names, up to one that it does not know.
+fn partitions(mut key: &[u8]) -> Vec<Partition> {
+    let mut partitions = Vec::new();
+    while let Some((letter, rest)) = key.split_first() {
+        let (partition, rest) = match *letter {
+            SESSION => taken(rest, |id| Partition::Session(Uuid::from_bytes(id))),
+            USER => taken(rest, |id| Partition::User(Uuid::from_bytes(id))),
+            TOKEN => taken(rest, Partition::Token),
+            SLOT => taken(rest, |slot| Partition::Slot(i64::from_be_bytes(slot))),
+            _ => (None, rest),
+        };
+        let Some(partition) = partition else { break };
+        partitions.push(partition);
+        key = rest;
+    }
+    partitions
+}
+
+fn taken<const N: usize>(key: &[u8], partition: impl Fn([u8; N]) -> Partition) -> (Option<Partition>, &[u8]) {
+    key.split_first_chunk::<N>().map_or((None, key), |(bytes, rest)| (Some(partition(*bytes)), rest))
+}
+
+#[async_trait]
+impl Debts for Inner {
+    async fn settle(&self, key: &[u8]) -> StoreResult<()> {
+        for partition in partitions(key) {
+            match partition {
+                Partition::Session(id) => {
+                    self.link.read_of_all_replicas(&self.read, self.key(SessionId(id))).await?;
+                }
+                Partition::User(id) => {
+                    let all = (id, CqlTimestamp(i64::MAX), i32::MAX);
+                    self.link.read_of_all_replicas(&self.listed, all).await?;
+                }
+                Partition::Token(hash) => {
+                    self.link.read_of_all_replicas(&self.token, (hash.as_slice(),)).await?;
+                }
+                Partition::Slot(slot) => {
+                    let end = Timestamp::from_millis(i64::MAX).as_millis();
+                    let all = (slot, CqlTimestamp(i64::MIN), CqlTimestamp(end));
+                    self.link.read_of_all_replicas(&self.unmerged, all).await?;
+                    self.registers.settle(&self.link, SLOTS).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_names_every_partition() {
+        let mut key = owed_token(SecretHash([7; 32])).0;
+        key.extend(owed_slot(-5).0);
+        put(&mut key, USER, Uuid::from_u128(9).as_bytes());
+        let expected = [Partition::Token([7; 32]), Partition::Slot(-5), Partition::User(Uuid::from_u128(9))];
+        assert_eq!(partitions(&key), expected);
+        assert_eq!(partitions(&[b'?', 1, 2]), []);
+        assert_eq!(partitions(&key[..20]), []);
+    }
+}

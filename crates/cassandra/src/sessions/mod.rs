@@ -1,0 +1,349 @@
+//! Sessions: a row each, written once and from then on changed by decision only.
+//!
+//! Every change is one conditional statement on the session's version, and names itself (`changed_by`), so that whoever
+//! lost the answer can see whether it was his. What is listed elsewhere is written before the decision when it is needed
+//! to find the session (it then stands there in vain if the decision is lost), and after it when it gives somebody a
+//! right: a refresh token of a change that did not happen must not work.
+//!
+//! The lists hold positions and no state. Whoever reads them reads the sessions themselves.
+//!
+//! | question | table |
+//! |---|---|
+//! | a session by its id | `sessions` |
+//! | the sessions of a user | `sessions_by_user` |
+//! | whether a refresh token works | `refresh_tokens` |
+//! | guests whose cart may still have to be merged | `sessions_unmerged` |
+
+mod change;
+mod debts;
+mod listing;
+mod rows;
+mod tokens;
+mod unmerged;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use async_trait::async_trait;
+use mobimir_core::{
+    id::{self, SessionId, UserId},
+    page::Page,
+    policy::{CassandraSettings, Entity, read_sees_write},
+    ports::{SessionStore, StoreError, StoreResult},
+    secret::SecretHash,
+    session::{RefreshToken, RefreshUse, Session, SessionPosition},
+    time::{Timestamp, Version},
+};
+use scylla::response::query_result::QueryRowsResult;
+
+use self::rows::{
+    Batched, InsertRow, ListedRow, RawSession, SessionRow, StoredSession, TokenRow, UnmergedRow,
+};
+use crate::{
+    Cluster, ConnectError, DcState, StatementKind,
+    link::{Debts, Link, Statement, damaged},
+    registers::{RegisterRow, Registers},
+    stamps,
+};
+
+pub struct CassandraSessions {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    link: Link,
+    buckets: u16,
+    /// Whether a read sees every write that was acknowledged. If not, nothing is concluded from what it lacks.
+    sees_writes: bool,
+    insert: Statement,
+    read: Statement,
+    update: Statement,
+    list: Statement,
+    listed: Statement,
+    listed_at: Statement,
+    give_token: Statement,
+    token: Statement,
+    use_token: Statement,
+    note_unmerged: Statement,
+    unmerged: Statement,
+    remove_unmerged: Statement,
+    merged: Statement,
+    registers: Registers,
+    /// Up to where this instance has seen a slot of `sessions_unmerged` to be done with.
+    done_to: Mutex<BTreeMap<i64, Timestamp>>,
+}
+
+/// How often a decision is tried whose answer was lost and that was found not to have happened.
+const DECISIONS_MAX: u32 = 3;
+
+impl CassandraSessions {
+    pub async fn open(cluster: Arc<Cluster>, settings: CassandraSettings) -> Result<Self, ConnectError> {
+        let inner = Arc::new(Inner::open(cluster, settings).await?);
+        let debts: Arc<dyn Debts> = inner.clone();
+        inner.link.watch(Arc::downgrade(&debts));
+        Ok(Self { inner })
+    }
+
+    pub fn dc_state(&self) -> DcState {
+        self.inner.link.dc_state()
+    }
+}
+
+#[async_trait]
+impl SessionStore for CassandraSessions {
+    async fn insert(&self, session: Session, refresh: Option<RefreshToken>) -> StoreResult<()> {
+        self.inner.insert(&session, refresh).await
+    }
+
+    async fn get(&self, id: SessionId, now: Timestamp) -> StoreResult<Option<Session>> {
+        let stored = self.inner.stored(id).await?.map(|stored| stored.session);
+        Ok(stored.filter(|session| session.expires_at > now))
+    }
+
+    async fn by_user(
+        &self,
+        user: UserId,
+        after: Option<SessionPosition>,
+        limit: usize,
+        now: Timestamp,
+    ) -> StoreResult<Page<Session, SessionPosition>> {
+        self.inner.by_user(user, after, limit, now).await
+    }
+
+    async fn use_refresh(&self, hash: SecretHash, now: Timestamp) -> StoreResult<RefreshUse> {
+        self.inner.use_refresh(hash, now).await
+    }
+
+    async fn update(
+        &self,
+        session: Session,
+        expected: Version,
+        refresh: Option<RefreshToken>,
+    ) -> StoreResult<bool> {
+        self.inner.update(session, expected, refresh).await
+    }
+
+    async fn unmerged(
+        &self,
+        closed_before: Timestamp,
+        limit: usize,
+        now: Timestamp,
+    ) -> StoreResult<Vec<Session>> {
+        self.inner.unmerged(closed_before, limit, now).await
+    }
+}
+
+impl Inner {
+    async fn open(cluster: Arc<Cluster>, settings: CassandraSettings) -> Result<Self, ConnectError> {
+        use StatementKind::{Decision, Read, Write};
+        let link = Link::open(cluster, Entity::Sessions, settings).await?;
+        let settings = link.settings();
+        let (buckets, home) = (settings.buckets.unwrap_or_default(), settings.home_dc.as_str());
+        let sees_writes =
+            read_sees_write((settings.write, home), (settings.read, home), &settings.replication);
+        let set = rows::COLUMNS.map(|column| format!("{column} = :{column}")).join(", ");
+        let columns = rows::COLUMNS.join(", ");
+        Ok(Self {
+            buckets,
+            sees_writes,
+            // An update, because an insert would leave a mark that outlives the columns when a session is cut short.
+            insert: link
+                .prepare(
+                    "insert",
+                    Write,
+                    &format!(
+                        "UPDATE {{}}.sessions USING TTL :ttl AND TIMESTAMP :stamp SET {set} \
+                        WHERE bucket = :bucket AND session_id = :session_id"
+                    ),
+                )
+                .await?,
+            read: link
+                .prepare(
+                    "read",
+                    Read,
+                    &format!("SELECT {columns} FROM {{}}.sessions WHERE bucket = ? AND session_id = ?"),
+                )
+                .await?,
+            update: link
+                .prepare(
+                    "update",
+                    Decision,
+                    &format!(
+                        "UPDATE {{}}.sessions USING TTL :ttl SET {set} \
+                        WHERE bucket = :bucket AND session_id = :session_id IF version = :expected"
+                    ),
+                )
+                .await?,
+            list: link
+                .prepare(
+                    "list",
+                    Write,
+                    "INSERT INTO {}.sessions_by_user (user_id, created_at, session_id) VALUES (?, ?, ?) \
+                    USING TTL ? AND TIMESTAMP ?",
+                )
+                .await?,
+            listed: link
+                .prepare(
+                    "listed",
+                    Read,
+                    "SELECT created_at, session_id FROM {}.sessions_by_user \
+                    WHERE user_id = ? AND created_at < ? LIMIT ?",
+                )
+                .await?,
+            listed_at: link
+                .prepare(
+                    "listed_at",
+                    Read,
+                    "SELECT created_at, session_id FROM {}.sessions_by_user \
+                    WHERE user_id = ? AND created_at = ? AND session_id > ? LIMIT ?",
+                )
+                .await?,
+            give_token: link
+                .prepare(
+                    "give_token",
+                    Write,
+                    "INSERT INTO {}.refresh_tokens (hash, session_id, expires_at) VALUES (?, ?, ?) \
+                    USING TTL ? AND TIMESTAMP ?",
+                )
+                .await?,
+            token: link
+                .prepare("token", Read, "SELECT session_id, expires_at, used_by FROM {}.refresh_tokens WHERE hash = ?")
+                .await?,
+            // The session is named, so that a token which has just expired does not come back as half a row.
+            use_token: link
+                .prepare(
+                    "use_token",
+                    Decision,
+                    "UPDATE {}.refresh_tokens USING TTL ? SET used_by = ? WHERE hash = ? \
+                    IF used_by = null AND session_id = ?",
+                )
+                .await?,
+            note_unmerged: link
+                .prepare(
+                    "note_unmerged",
+                    Write,
+                    "INSERT INTO {}.sessions_unmerged (slot, closed_at, session_id, version) VALUES (?, ?, ?, ?) \
+                    USING TTL ? AND TIMESTAMP ?",
+                )
+                .await?,
+            unmerged: link
+                .prepare(
+                    "unmerged",
+                    Read,
+                    "SELECT closed_at, session_id, version FROM {}.sessions_unmerged \
+                    WHERE slot = ? AND closed_at >= ? AND closed_at < ?",
+                )
+                .await?,
+            remove_unmerged: link
+                .prepare(
+                    "remove_unmerged",
+                    Write,
+                    "DELETE FROM {}.sessions_unmerged USING TIMESTAMP ? \
+                    WHERE slot = ? AND closed_at = ? AND session_id = ? AND version = ?",
+                )
+                .await?,
+            merged: link
+                .prepare(
+                    "merged",
+                    Write,
+                    "DELETE FROM {}.sessions_unmerged USING TIMESTAMP ? \
+                    WHERE slot = ? AND closed_at = ? AND session_id = ?",
+                )
+                .await?,
+            registers: Registers::open(&link).await?,
+            done_to: Mutex::default(),
+            link,
+        })
+    }
+
+    async fn insert(&self, session: &Session, refresh: Option<RefreshToken>) -> StoreResult<()> {
+        let (stamp, first) = (self.link.stamps().next(), self.link.stamps().first_write());
+        let columns = SessionRow::new(session, None, self.buckets, id::fresh(session.created_at));
+        let row = InsertRow { session: columns, stamp: first };
+        let mut batched = vec![Batched::Session(Box::new(row))];
+        batched.extend(ListedRow::of(session, stamp).map(Batched::Listed));
+        batched.extend(refresh.map(|token| Batched::Token(TokenRow { token, stamp: first })));
+        self.write("insert", batched, UnmergedRow::of(session, stamp), debts::owed(session, refresh.as_ref()))
+            .await
+    }
+
+    /// Writes all of it or, if it is not acknowledged, all of it later or nothing; with what a slot needs to be found.
+    async fn write(
+        &self,
+        name: &'static str,
+        mut batched: Vec<Batched<'_>>,
+        unmerged: Option<UnmergedRow>,
+        owed: crate::link::Owed,
+    ) -> StoreResult<()> {
+        let registered = unmerged.as_ref().and_then(|row| self.register_row(row));
+        batched.extend(unmerged.map(Batched::Unmerged));
+        batched.extend(registered.clone().map(Batched::Register));
+        let statements: Vec<&Statement> = batched.iter().map(|row| self.statement_of(row)).collect();
+        match (&batched[..], &statements[..]) {
+            ([], _) => return Ok(()),
+            ([row], [statement]) => self.link.write(statement, row, owed).await?,
+            (rows, statements) => {
+                let batch = self.link.batch(name, true, statements);
+                self.link.write_batch(&batch, rows, owed).await?;
+            }
+        }
+        if let Some(row) = registered {
+            self.registers.written(&row);
+        }
+        Ok(())
+    }
+
+    fn register_row(&self, row: &UnmergedRow) -> Option<RegisterRow> {
+        self.registers.row(unmerged::SLOTS, rows::slot(row.closed_at), self.link.stamps().next())
+    }
+
+    fn statement_of(&self, row: &Batched<'_>) -> &Statement {
+        match row {
+            Batched::Session(_) => &self.insert,
+            Batched::Listed(_) => &self.list,
+            Batched::Token(_) => &self.give_token,
+            Batched::Unmerged(_) => &self.note_unmerged,
+            Batched::Register(_) => &self.registers.note,
+        }
+    }
+
+    fn key(&self, id: SessionId) -> (i32, uuid::Uuid) {
+        (rows::bucket(id, self.buckets), id.0)
+    }
+
+    /// Whether it has expired or not.
+    async fn stored(&self, id: SessionId) -> StoreResult<Option<StoredSession>> {
+        first_session(id, &self.link.read(&self.read, self.key(id)).await?)
+    }
+
+    /// The same, after all decisions that were begun before.
+    async fn decided(&self, id: SessionId) -> StoreResult<Option<StoredSession>> {
+        first_session(id, &self.link.read_decided(&self.read, self.key(id)).await?)
+    }
+}
+
+fn first_session(id: SessionId, rows: &QueryRowsResult) -> StoreResult<Option<StoredSession>> {
+    let row = rows.maybe_first_row::<RawSession<'_>>().map_err(|error| damaged("a session", error))?;
+    row.map(|raw| StoredSession::decode(id, raw)).transpose()
+}
+
+/// What an error means when something may have happened before it.
+fn unknown(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Unavailable { what, source } => StoreError::Unknown { what, source },
+        other => other,
+    }
+}
+
+/// Before a decision is tried again.
+async fn pause(attempt: u32) {
+    const PAUSE_MS: u64 = 20;
+    tokio::time::sleep(std::time::Duration::from_millis(PAUSE_MS * u64::from(attempt + 1))).await;
+}
+
+/// The name of a change.
+fn fresh_id() -> uuid::Uuid {
+    id::fresh(stamps::real_now())
+}

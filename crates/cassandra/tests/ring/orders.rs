@@ -1,0 +1,621 @@
+//! Orders on a real ring.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use futures_util::future::try_join_all;
+use mobimir_cassandra::{CassandraOrderHistory, CassandraOrders, Cluster, OrderOptions};
+use mobimir_core::{
+    id::{self, OrderId, UserId},
+    order::{Order, OrderLine, OrderPosition, OrderStatus, StatusChange},
+    page::Page,
+    policy::{self, CassandraSettings, Entity, HistoryBucket, OrderBuckets, Policy, StatusLayout},
+    ports::{DayFilter, OrderHistoryStore, OrderStore, Period, StoreError, StoreResult, Stores, Transition},
+    time::{Clock, SystemClock, Timestamp, Version},
+    zone::Zone,
+};
+use mobimir_shop::SeparateHistory;
+use mobimir_testkit::{
+    conformance::{self, ConformanceOptions},
+    model::ModelStore,
+};
+
+use crate::support;
+
+/// Heals at once what is left over.
+const EAGER: OrderOptions =
+    OrderOptions { heal_every: Duration::from_millis(200), heal_after: Duration::from_millis(500) };
+
+/// Leaves everything to whoever asks.
+const CALM: OrderOptions =
+    OrderOptions { heal_every: Duration::from_secs(3_600), heal_after: Duration::from_secs(3_600) };
+
+async fn open(cluster: &Arc<Cluster>, policy: &Policy, options: OrderOptions) -> Arc<CassandraOrders> {
+    let settings = support::settings(policy, Entity::Orders);
+    open_with(cluster, settings, policy.orders.buckets, options).await
+}
+
+async fn open_with(
+    cluster: &Arc<Cluster>,
+    settings: CassandraSettings,
+    buckets: OrderBuckets,
+    options: OrderOptions,
+) -> Arc<CassandraOrders> {
+    let orders = CassandraOrders::open(cluster.clone(), settings, buckets, options).await;
+    Arc::new(orders.expect("orders can be opened"))
+}
+
+/// Nobody looks for a new count while requests are counted.
+fn unwatched(policy: &Policy) -> OrderBuckets {
+    OrderBuckets { refresh: policy::Period::hours(1), ..policy.orders.buckets }
+}
+
+pub(crate) fn conform(policy_name: &str, options: ConformanceOptions) {
+    let ring = support::shared();
+    let policy = support::policy(policy_name);
+    let factory = || async {
+        let fresh = support::fresh(ring.ring, &policy, &[Entity::Orders]).await;
+        Stores {
+            orders: open(&fresh.cluster, &policy, OrderOptions::default()).await,
+            ..ModelStore::stores()
+        }
+    };
+    conformance::orders(&factory, options);
+}
+
+fn options() -> ConformanceOptions {
+    ConformanceOptions { cases: 12, rounds: 2, ..ConformanceOptions::from_env() }
+}
+
+fn layouts(policy_name: &str) -> (Option<StatusLayout>, Option<HistoryBucket>) {
+    let settings = support::settings(&support::policy(policy_name), Entity::Orders);
+    (settings.status, settings.history_bucket)
+}
+
+#[test]
+fn conformance_with_the_status_in_a_column() {
+    assert_eq!(layouts("default"), (Some(StatusLayout::Column), Some(HistoryBucket::Month)));
+    conform("default", options());
+}
+
+#[test]
+fn conformance_with_the_status_in_the_log() {
+    assert_eq!(layouts("status-log"), (Some(StatusLayout::Log), Some(HistoryBucket::None)));
+    conform("status-log", options());
+}
+
+pub(crate) fn conform_history(policy_name: &str, options: ConformanceOptions) {
+    let settings = support::settings(&support::policy(policy_name), Entity::OrderHistory);
+    conform_history_with(policy_name, settings, options);
+}
+
+fn conform_history_with(policy_name: &str, settings: CassandraSettings, options: ConformanceOptions) {
+    let ring = support::shared();
+    let policy = support::policy(policy_name);
+    let factory = || async {
+        let fresh = support::fresh(ring.ring, &policy, &[Entity::OrderHistory]).await;
+        let history = CassandraOrderHistory::open(fresh.cluster.clone(), settings.clone()).await;
+        let history: Arc<dyn OrderHistoryStore> = Arc::new(history.expect("the history can be opened"));
+        history
+    };
+    conformance::order_history(&factory, options);
+}
+
+#[test]
+fn conformance_of_a_history_in_one_piece() {
+    conform_history("history-only", options());
+}
+
+#[test]
+fn conformance_of_a_history_by_month() {
+    let mut settings = support::settings(&support::policy("history-only"), Entity::OrderHistory);
+    assert_eq!(settings.history_bucket.replace(HistoryBucket::Month), Some(HistoryBucket::None));
+    conform_history_with("history-only", settings, options());
+}
+
+fn order(user: UserId, key: &str, created_at: Timestamp) -> Order {
+    Order {
+        id: OrderId::of(user, key),
+        user_id: user,
+        status: OrderStatus::Paid,
+        geo_zone: Zone::parse("MSK").unwrap(),
+        lines: Vec::new(),
+        shipping_address: Some("Тверская, 1".into()),
+        payment_method: None,
+        created_at,
+        updated_at: created_at,
+        bucket: 0,
+        version: Version::default().next(created_at),
+    }
+}
+
+fn user() -> UserId {
+    UserId(id::fresh(SystemClock.now()))
+}
+
+fn change(status: OrderStatus) -> StatusChange {
+    StatusChange { status, at: SystemClock.now(), operator: None }
+}
+
+async fn whole(
+    read: impl AsyncFn(Option<OrderPosition>) -> StoreResult<Page<Order, OrderPosition>>,
+) -> Vec<Order> {
+    let mut orders = Vec::new();
+    let mut after = None;
+    loop {
+        let page = read(after).await.expect("a page can be read");
+        orders.extend(page.items);
+        after = page.next;
+        if after.is_none() {
+            return orders;
+        }
+    }
+}
+
+async fn whole_day(orders: &CassandraOrders, at: Timestamp) -> Vec<Order> {
+    whole(async |after| orders.by_day(at.day(), DayFilter::default(), after, 100).await).await
+}
+
+async fn whole_history(orders: &CassandraOrders, user: UserId) -> Vec<Order> {
+    whole(async |after| orders.by_user(user, Period::default(), after, 100).await).await
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Runtime::new().unwrap().block_on(future)
+}
+
+#[test]
+fn an_order_takes_two_requests_and_each_look_at_it_one() {
+    let ring = support::shared();
+    for name in ["default", "status-log"] {
+        let policy = support::policy(name);
+        block_on(async {
+            let fresh = support::watched(ring.ring, &policy, &[Entity::Orders]).await;
+            let settings = support::settings(&policy, Entity::Orders);
+            let orders = open_with(&fresh.cluster, settings, unwatched(&policy), CALM).await;
+            let log = fresh.log.expect("it is watched");
+            let now = SystemClock.now();
+            let customer = user();
+            log.take();
+            let mut requests = log.counts().0;
+            let mut seen = || {
+                let before = std::mem::replace(&mut requests, log.counts().0);
+                (log.take().iter().map(|seen| seen.statement).collect::<Vec<_>>(), log.counts().0 - before)
+            };
+            let first = order(customer, "first", now);
+            // In partitions that are new, and in some that are known.
+            orders.insert(vec![first.clone()]).await.unwrap();
+            assert_eq!(seen(), (vec!["get", "insert"], 2), "{name}");
+            orders.insert(vec![order(customer, "second", now)]).await.unwrap();
+            assert_eq!(seen(), (vec!["get", "insert"], 2), "{name}");
+            orders.get(first.id).await.unwrap();
+            assert_eq!(seen(), (vec!["get"], 1), "{name}");
+            orders.history(first.id).await.unwrap();
+            assert_eq!(seen(), (vec!["history"], 1), "{name}");
+            assert_eq!(orders.by_user(customer, Period::default(), None, 20).await.unwrap().items.len(), 2);
+            assert_eq!(seen(), (vec!["registered", "by_user"], 2), "{name}");
+            // One instance that knows the slot of its notes.
+            let moved =
+                orders.transition(first.id, OrderStatus::Paid, change(OrderStatus::Shipped)).await.unwrap();
+            assert!(matches!(moved, Transition::Moved(_)));
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let (mut statements, _) = seen();
+            statements[4..].sort_unstable();
+            assert_eq!(
+                statements,
+                ["get", "register", "note", "move", "put_by_day", "put_by_user", "remove_note"],
+                "{name}"
+            );
+        });
+    }
+}
+
+/// An order too large for a batch of the cluster is written row by row, and is as whole as any other.
+#[test]
+fn the_largest_orders_need_no_batch() {
+    let ring = support::shared();
+    let policy = support::policy("default");
+    block_on(async {
+        let fresh = support::watched(ring.ring, &policy, &[Entity::Orders]).await;
+        let settings = support::settings(&policy, Entity::Orders);
+        let orders = open_with(&fresh.cluster, settings, unwatched(&policy), CALM).await;
+        let log = fresh.log.expect("it is watched");
+        let now = SystemClock.now();
+        let small = order(user(), "large", now);
+        let line = OrderLine {
+            product_id: id::fresh(now).into(),
+            name: "n".repeat(300),
+            category: "c".to_owned(),
+            price: mobimir_core::money::PRICE_MAX,
+            quantity: 1,
+        };
+        let large = Order { lines: vec![line; 100], ..small };
+        log.take();
+        orders.insert(vec![large.clone()]).await.unwrap();
+        let statements: Vec<&str> = log.take().iter().map(|seen| seen.statement).collect();
+        assert_eq!(statements[..4], ["get", "register", "note", "insert"]);
+        assert_eq!(orders.get(large.id).await.unwrap().as_ref(), Some(&large));
+        assert_eq!(whole_history(&orders, large.user_id).await, [large.clone()]);
+        assert_eq!(whole_day(&orders, now).await, [large]);
+    });
+}
+
+/// Whoever moves orders dies at any moment. What was decided shows in every list some seconds later.
+#[test]
+fn lists_follow_whatever_dies_in_between() {
+    const ORDERS: usize = 300;
+    let ring = support::shared();
+    for name in ["default", "status-log"] {
+        let policy = support::policy(name);
+        block_on(async {
+            let fresh = support::fresh(ring.ring, &policy, &[Entity::Orders]).await;
+            let dying = open(&fresh.cluster, &policy, CALM).await;
+            let now = SystemClock.now();
+            let customer = user();
+            let made: Vec<Order> = (0..ORDERS)
+                .map(|n| Order { bucket: n as u16 % 5, ..order(customer, &n.to_string(), now) })
+                .collect();
+            assert_eq!(dying.insert(made.clone()).await.unwrap(), ORDERS);
+            let started = Instant::now();
+            let one = dying.transition(made[0].id, OrderStatus::Paid, change(OrderStatus::Shipped)).await;
+            assert!(matches!(one, Ok(Transition::Moved(_))));
+            let takes = started.elapsed();
+            for (n, order) in made.iter().enumerate().skip(1) {
+                let (dying, id) = (dying.clone(), order.id);
+                let moving = tokio::spawn(async move {
+                    dying.transition(id, OrderStatus::Paid, change(OrderStatus::Shipped)).await
+                });
+                tokio::time::sleep(takes * (n as u32 % 16) / 12).await;
+                moving.abort();
+            }
+            drop(dying);
+
+            let other = open(&fresh.cluster, &policy, CALM).await;
+            let torn = torn(&other, &made).await;
+            drop(other);
+            assert!(torn > 0, "{name}: nothing was torn, so nothing was tried");
+            let healing = open(&fresh.cluster, &policy, EAGER).await;
+            let started = Instant::now();
+            support::until("all lists agree", Duration::from_secs(60), async || {
+                self::torn(&healing, &made).await == 0
+            })
+            .await;
+            println!("{name}: {torn} of {ORDERS} orders were torn, healed within {:?}", started.elapsed());
+        });
+    }
+}
+
+/// How many orders stand in some list otherwise than they do.
+async fn torn(orders: &CassandraOrders, made: &[Order]) -> usize {
+    let by_user: BTreeMap<OrderId, Order> =
+        whole_history(orders, made[0].user_id).await.into_iter().map(|order| (order.id, order)).collect();
+    let by_day: BTreeMap<OrderId, Order> =
+        whole_day(orders, made[0].created_at).await.into_iter().map(|order| (order.id, order)).collect();
+    let stands = try_join_all(made.iter().map(|order| orders.get(order.id))).await.unwrap();
+    let is_torn = |(order, stands): &(&Order, Option<Order>)| {
+        stands.is_none() || [&by_user, &by_day].iter().any(|list| list.get(&order.id) != stands.as_ref())
+    };
+    made.iter().zip(stands).filter(is_torn).count()
+}
+
+/// Two instances know nothing of each other but what the cluster says.
+#[test]
+fn two_instances_never_both_move_an_order() {
+    const CALLERS: usize = 8;
+    let ring = support::shared();
+    for name in ["default", "status-log"] {
+        let policy = support::policy(name);
+        block_on(async {
+            let fresh = support::fresh(ring.ring, &policy, &[Entity::Orders]).await;
+            let second = support::connect(ring.ring, &policy, &fresh.prefix, None).await;
+            let instances = [open(&fresh.cluster, &policy, EAGER).await, open(&second, &policy, EAGER).await];
+            for round in 0..10 {
+                let made = order(user(), "contended", SystemClock.now());
+                instances[0].insert(vec![made.clone()]).await.unwrap();
+                let tasks: Vec<_> = (0..CALLERS)
+                    .map(|caller| {
+                        let (orders, id) = (instances[caller % 2].clone(), made.id);
+                        let to = if caller % 4 < 2 { OrderStatus::Shipped } else { OrderStatus::Cancelled };
+                        tokio::spawn(
+                            async move { orders.transition(id, OrderStatus::Paid, change(to)).await },
+                        )
+                    })
+                    .collect();
+                let mut moved = Vec::new();
+                let mut seen = BTreeSet::new();
+                for task in tasks {
+                    match task.await.unwrap().unwrap() {
+                        Transition::Moved(order) => moved.push(order),
+                        Transition::StandsAt(status) => drop(seen.insert(status)),
+                        Transition::NoSuchOrder => panic!("the order is there"),
+                    }
+                }
+                assert_eq!(moved.len(), 1, "{name}, round {round}");
+                assert!(seen.iter().all(|status| *status == moved[0].status), "{name}: {seen:?}");
+                assert_eq!(instances[1].get(made.id).await.unwrap().as_ref(), Some(&moved[0]));
+                assert_eq!(instances[1].history(made.id).await.unwrap().len(), 2);
+                assert_eq!(whole_history(&instances[1], made.user_id).await, moved);
+            }
+        });
+    }
+}
+
+/// Nodes stop answering in the middle of decisions. Whoever gets an answer can rely on it.
+#[test]
+fn a_lost_answer_is_never_a_wrong_one() {
+    const ORDERS: usize = 100;
+    let alone = support::alone();
+    let ring = alone.ring;
+    let policy = support::policy("default");
+    let mut settings = support::settings(&policy, Entity::Orders);
+    settings.timeout = policy::Period::millis(1_000);
+    let ended = AtomicBool::new(false);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let fresh = runtime.block_on(support::fresh(ring, &policy, &[Entity::Orders]));
+    let (made, lost) = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for node in (1..=3).cycle() {
+                if ended.load(Ordering::SeqCst) {
+                    break;
+                }
+                ring.pause(node).unwrap();
+                std::thread::sleep(Duration::from_millis(1_200));
+                ring.resume(node).unwrap();
+                std::thread::sleep(Duration::from_millis(500));
+            }
+        });
+        let outcome = runtime.block_on(async {
+            let orders = open_with(&fresh.cluster, settings, policy.orders.buckets, EAGER).await;
+            let (mut made, mut lost) = (Vec::new(), 0);
+            let customer = user();
+            for round in 0..ORDERS / 10 {
+                let tasks: Vec<_> = (0..10)
+                    .map(|n| {
+                        let order = order(customer, &format!("{round}/{n}"), SystemClock.now());
+                        tokio::spawn(contend(orders.clone(), order))
+                    })
+                    .collect();
+                for task in tasks {
+                    let (order, lost_here) = task.await.unwrap();
+                    lost += lost_here;
+                    made.extend(order);
+                }
+            }
+            (made, lost)
+        });
+        ended.store(true, Ordering::SeqCst);
+        outcome
+    });
+    ring.wait_formed().unwrap();
+    assert!(lost > 0, "no answer was lost, so nothing was tried");
+    runtime.block_on(async {
+        let healing = open(&fresh.cluster, &policy, EAGER).await;
+        support::until("all lists agree", Duration::from_secs(60), async || torn(&healing, &made).await == 0)
+            .await;
+        println!("{} orders, {lost} answers lost", made.len());
+        // Each move is in the history once, whatever was lost.
+        for order in &made {
+            let history = healing.history(order.id).await.unwrap();
+            assert!(history.len() <= 2, "{history:?}");
+        }
+    });
+}
+
+/// Several want to move one order. Gives the order if it was written, and how many did not learn what became of it.
+async fn contend(orders: Arc<CassandraOrders>, made: Order) -> (Option<Order>, usize) {
+    const CALLERS: usize = 4;
+    if until_answered(|| orders.insert(vec![made.clone()])).await.is_none() {
+        return (None, 1);
+    }
+    let tasks: Vec<_> = (0..CALLERS)
+        .map(|caller| {
+            let (orders, id) = (orders.clone(), made.id);
+            let to = if caller % 2 == 0 { OrderStatus::Shipped } else { OrderStatus::Cancelled };
+            tokio::spawn(async move { orders.transition(id, OrderStatus::Paid, change(to)).await })
+        })
+        .collect();
+    let (mut moved, mut seen, mut lost) = (Vec::new(), Vec::new(), 0);
+    for task in tasks {
+        match task.await.unwrap() {
+            Ok(Transition::Moved(order)) => moved.push(order),
+            Ok(Transition::StandsAt(status)) => seen.push(status),
+            Ok(Transition::NoSuchOrder) => panic!("the order was acknowledged"),
+            Err(StoreError::Corrupt { what, .. }) => panic!("{what}"),
+            Err(_) => lost += 1,
+        }
+    }
+    let stands = until_answered(|| orders.get(made.id)).await.flatten().expect("the order is there");
+    assert!(moved.len() <= 1, "ORD-3: {} moved one order", moved.len());
+    assert!(moved.iter().all(|order| *order == stands), "who moved it was told otherwise than it stands");
+    assert!(
+        seen.iter().all(|status| *status == stands.status),
+        "{seen:?}, but it stands at {}",
+        stands.status
+    );
+    (Some(made), lost)
+}
+
+/// Asks again while nodes do not answer.
+async fn until_answered<T, F: Future<Output = StoreResult<T>>>(ask: impl Fn() -> F) -> Option<T> {
+    for _ in 0..20 {
+        if let Ok(answer) = ask().await {
+            return Some(answer);
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    None
+}
+
+/// A customer with very many orders: every page costs the same few requests, the first and the last.
+#[test]
+fn a_long_history_pages_smoothly() {
+    const ORDERS: usize = 3_000;
+    const PAGE: usize = 50;
+    let ring = support::shared();
+    let policy = support::policy("default");
+    block_on(async {
+        for bucket in [HistoryBucket::Month, HistoryBucket::None] {
+            let fresh = support::watched(ring.ring, &policy, &[Entity::Orders]).await;
+            let quick = support::connect(ring.ring, &policy, &fresh.prefix, None).await;
+            let mut settings = support::settings(&policy, Entity::Orders);
+            settings.history_bucket = Some(bucket);
+            let writing = open_with(&quick, settings.clone(), policy.orders.buckets, CALM).await;
+            let reading = open_with(&fresh.cluster, settings, unwatched(&policy), CALM).await;
+            let log = fresh.log.expect("it is watched");
+            let customer = user();
+            // Some at the same moment, over about half a year.
+            let start = Timestamp::parse("2025-06-01T00:00:00Z").unwrap();
+            let made: Vec<Order> = (0..ORDERS)
+                .map(|n| order(customer, &n.to_string(), start.plus_s((n / 3) as i64 * 16_000)))
+                .collect();
+            let started = Instant::now();
+            for some in made.chunks(500) {
+                until_answered(|| writing.insert(some.to_vec())).await.expect("orders can be written");
+            }
+            println!("{bucket}: {ORDERS} orders written in {:?}", started.elapsed());
+            let mut expected: Vec<OrderPosition> = made.iter().map(Order::position).collect();
+            expected.sort_by_key(OrderPosition::key);
+
+            let (mut listed, mut after, mut slowest) = (Vec::new(), None, Duration::ZERO);
+            loop {
+                let before = log.counts().0;
+                let started = Instant::now();
+                let page = reading.by_user(customer, Period::default(), after, PAGE).await.unwrap();
+                slowest = slowest.max(started.elapsed());
+                let requests = log.counts().0 - before;
+                assert!(requests <= 5, "a page took {requests} requests");
+                listed.extend(page.items.iter().map(Order::position));
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+                assert_eq!(page.items.len(), PAGE);
+            }
+            println!("{bucket}: the slowest of {} pages took {slowest:?}", ORDERS / PAGE);
+            assert_eq!(listed, expected);
+        }
+    });
+}
+
+/// Two instances write a peak together. The count doubles once a time, and every order stands in the day once.
+#[test]
+fn a_peak_is_spread_over_more_buckets() {
+    let ring = support::shared();
+    let policy = support::policy("default");
+    let buckets = OrderBuckets {
+        count: 2,
+        adaptive: true,
+        max: 8,
+        orders_per_s_max: 4,
+        refresh: policy::Period::seconds(1),
+        ahead: policy::Period::seconds(2),
+    };
+    block_on(async {
+        let fresh = support::fresh(ring.ring, &policy, &[Entity::Orders]).await;
+        let second = support::connect(ring.ring, &policy, &fresh.prefix, None).await;
+        let settings = support::settings(&policy, Entity::Orders);
+        let instances = [
+            open_with(&fresh.cluster, settings.clone(), buckets, EAGER).await,
+            open_with(&second, settings.clone(), buckets, EAGER).await,
+        ];
+        let started = SystemClock.now();
+        let mut made = BTreeMap::new();
+        let mut counts = BTreeSet::new();
+        while counts.last() != Some(&8) && SystemClock.now().since(started) < 30_000 {
+            for (n, orders) in instances.iter().enumerate() {
+                let now = SystemClock.now();
+                let count = orders.buckets().count_at(now);
+                counts.insert(count);
+                let order = order(user(), &n.to_string(), now);
+                let order = Order { bucket: u16::from(order.id.as_bytes()[15]) % count, ..order };
+                orders.insert(vec![order.clone()]).await.unwrap();
+                made.insert(order.id, order);
+            }
+        }
+        assert_eq!(counts.into_iter().collect::<Vec<u16>>(), [2, 4, 8]);
+        let keyspace = fresh.cluster.keyspace(Entity::Orders);
+        let entries =
+            format!("SELECT number, count FROM {keyspace}.bucket_plan WHERE plan = 0 ORDER BY number ASC");
+        let rows =
+            fresh.cluster.session().query_unpaged(entries, ()).await.unwrap().into_rows_result().unwrap();
+        let entries: Vec<(i32, i32)> = rows.rows().unwrap().map(Result::unwrap).collect();
+        assert_eq!(entries, [(0, 2), (1, 4), (2, 8)], "a need is met once");
+
+        // Whoever reads need not know the plan.
+        let third = open_with(&fresh.cluster, settings, policy.orders.buckets, CALM).await;
+        let mut listed = Vec::new();
+        for day in [started.day(), SystemClock.now().day()].into_iter().collect::<BTreeSet<_>>() {
+            listed.extend(whole_day(&third, day.start()).await);
+        }
+        let ids: BTreeMap<OrderId, Order> = listed.iter().map(|order| (order.id, order.clone())).collect();
+        assert_eq!(listed.len(), ids.len(), "no order stands there twice");
+        assert_eq!(ids, made);
+    });
+}
+
+/// Orders on one store and their history on the ring are orders like any others.
+#[test]
+fn conformance_of_orders_whose_history_lives_apart() {
+    let ring = support::shared();
+    let policy = support::policy("history-only");
+    let factory = || async {
+        let fresh = support::fresh(ring.ring, &policy, &[Entity::OrderHistory]).await;
+        let settings = support::settings(&policy, Entity::OrderHistory);
+        let history =
+            CassandraOrderHistory::open(fresh.cluster, settings).await.expect("a history can be opened");
+        let model = ModelStore::stores();
+        let orders = SeparateHistory::new(model.orders.clone(), Arc::new(history));
+        Stores { orders: Arc::new(orders), ..model }
+    };
+    conformance::orders(&factory, options());
+}
+
+/// A policy that cuts histories otherwise finds what was written before, and each order once, as it stands.
+#[test]
+fn a_history_that_was_cut_otherwise_is_read_whole() {
+    let ring = support::shared();
+    let policy = support::policy("default");
+    block_on(async {
+        let fresh = support::fresh(ring.ring, &policy, &[Entity::Orders]).await;
+        let opened = async |bucket| {
+            let mut settings = support::settings(&policy, Entity::Orders);
+            settings.history_bucket = Some(bucket);
+            open_with(&fresh.cluster, settings, policy.orders.buckets, CALM).await
+        };
+        let customer = user();
+        let start = Timestamp::parse("2025-06-01T00:00:00Z").unwrap();
+        let mut expected: Vec<Order> = Vec::new();
+        for (turn, bucket) in
+            [HistoryBucket::Month, HistoryBucket::None, HistoryBucket::Month].into_iter().enumerate()
+        {
+            let orders = opened(bucket).await;
+            for n in 0..6 {
+                let made =
+                    order(customer, &format!("{turn}/{n}"), start.plus_s(n * 20 * 86_400 + turn as i64));
+                orders.insert(vec![made.clone()]).await.unwrap();
+                expected.push(made);
+            }
+            // One of those before is moved, and so listed in another place, too.
+            let paid = expected.iter_mut().filter(|order| order.status == OrderStatus::Paid);
+            let earliest = paid.min_by_key(|order| order.created_at).expect("some stand where they were");
+            let moved = orders.transition(earliest.id, OrderStatus::Paid, change(OrderStatus::Shipped)).await;
+            let Ok(Transition::Moved(moved)) = moved else { panic!("{moved:?}") };
+            *earliest = moved;
+            expected.sort_by_key(|order| order.id);
+            for limit in [1, 4, 100] {
+                let mut listed =
+                    whole(async |after| orders.by_user(customer, Period::default(), after, limit).await)
+                        .await;
+                assert!(listed.windows(2).all(|pair| pair[0].position().key() < pair[1].position().key()));
+                listed.sort_by_key(|order| order.id);
+                assert_eq!(listed, expected, "{bucket}, pages of {limit}");
+            }
+        }
+    });
+}

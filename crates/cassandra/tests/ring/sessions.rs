@@ -1,0 +1,239 @@
+//! Sessions on a real ring.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use mobimir_cassandra::CassandraSessions;
+use mobimir_core::{
+    id::{self, SessionId, UserId},
+    policy::{Entity, Period, Policy},
+    ports::{SessionStore, StoreError, Stores},
+    secret::SecretHash,
+    session::{Holder, RefreshToken, RefreshUse, Session, SessionState},
+    time::{Clock, SystemClock, Timestamp, Version},
+};
+use mobimir_testkit::{
+    conformance::{self, ConformanceOptions},
+    model::ModelStore,
+};
+
+use crate::support::{self, Fresh};
+
+async fn open(fresh: &Fresh, policy: &Policy) -> Arc<dyn SessionStore> {
+    let settings = support::settings(policy, Entity::Sessions);
+    Arc::new(CassandraSessions::open(fresh.cluster.clone(), settings).await.expect("sessions can be opened"))
+}
+
+pub(crate) fn conform(policy_name: &str, options: ConformanceOptions) {
+    let ring = support::shared();
+    let policy = support::policy(policy_name);
+    let factory = || async {
+        let fresh = support::fresh(ring.ring, &policy, &[Entity::Sessions]).await;
+        Stores { sessions: open(&fresh, &policy).await, ..ModelStore::stores() }
+    };
+    conformance::sessions(&factory, options);
+}
+
+fn options() -> ConformanceOptions {
+    ConformanceOptions { cases: 24, rounds: 2, ..ConformanceOptions::from_env() }
+}
+
+#[test]
+fn conformance_with_a_partition_each() {
+    assert_eq!(support::settings(&support::policy("default"), Entity::Sessions).buckets, Some(0));
+    conform("default", options());
+}
+
+#[test]
+fn conformance_with_shared_partitions() {
+    assert!(support::settings(&support::policy("bucketed"), Entity::Sessions).buckets > Some(0));
+    conform("bucketed", options());
+}
+
+fn session(now: Timestamp) -> Session {
+    Session {
+        id: SessionId(id::fresh(now)),
+        holder: Holder::User(UserId(id::fresh(now))),
+        token_hash: SecretHash::of(b"access"),
+        state: SessionState::Live,
+        ip_address: None,
+        user_agent: None,
+        device: None,
+        created_at: now,
+        last_active: now,
+        expires_at: now.plus_s(3_600),
+        version: Version::default().next(now),
+    }
+}
+
+fn token(session: &Session) -> RefreshToken {
+    let hash = SecretHash(mobimir_core::secret::random_bytes());
+    RefreshToken { hash, session: session.id, expires_at: session.expires_at }
+}
+
+/// What was given a time to live is gone by the server's own clock, all of it, and leaves nothing half.
+#[test]
+fn what_has_expired_goes_away_by_itself() {
+    let ring = support::shared();
+    let policy = support::policy("default");
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let fresh = support::fresh(ring.ring, &policy, &[Entity::Sessions]).await;
+        let sessions = open(&fresh, &policy).await;
+        let now = SystemClock.now();
+        // Cut short after a long life was promised, and a token that is used in its last second.
+        let long = session(now);
+        let (first, second) = (token(&long), RefreshToken { expires_at: now.plus_s(3), ..token(&long) });
+        sessions.insert(long.clone(), Some(first)).await.unwrap();
+        let cut = Session { expires_at: now.plus_s(3), version: long.version.next(now), ..long.clone() };
+        assert!(sessions.update(cut, long.version, Some(second)).await.unwrap());
+        assert_eq!(sessions.use_refresh(second.hash, now).await.unwrap(), RefreshUse::First(long.id));
+        let keyspace = fresh.cluster.keyspace(Entity::Sessions);
+        let rows = async |table: &str| {
+            let all = format!("SELECT * FROM {keyspace}.{table}");
+            let result = fresh.cluster.session().query_unpaged(all, ()).await.unwrap();
+            result.into_rows_result().unwrap().rows_num()
+        };
+        assert_eq!((rows("sessions").await, rows("refresh_tokens").await), (1, 2));
+        support::until("the session is gone", Duration::from_secs(15), async || rows("sessions").await == 0)
+            .await;
+        assert!(sessions.get(long.id, now).await.unwrap().is_none());
+        assert_eq!(sessions.use_refresh(second.hash, now).await.unwrap(), RefreshUse::Unknown);
+        let extended = Session { version: long.version.next(now.plus_s(5)), ..long.clone() };
+        let expected = long.version.next(now);
+        assert!(!sessions.update(extended, expected, None).await.unwrap());
+        assert_eq!(rows("sessions").await, 0);
+    });
+}
+
+/// Nodes stop answering in the middle of decisions. Whoever gets an answer can rely on it.
+#[test]
+fn a_lost_answer_is_never_a_wrong_one() {
+    const SESSIONS: usize = 120;
+    const CALLERS: usize = 4;
+    let alone = support::alone();
+    let ring = alone.ring;
+    let policy = support::policy("default");
+    let mut settings = support::settings(&policy, Entity::Sessions);
+    settings.timeout = Period::millis(1_000);
+    let ended = AtomicBool::new(false);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (cluster, lost) = std::thread::scope(|scope| {
+        let fresh = runtime.block_on(support::fresh(ring, &policy, &[Entity::Sessions]));
+        scope.spawn(|| {
+            for node in (1..=3).cycle() {
+                if ended.load(Ordering::SeqCst) {
+                    break;
+                }
+                ring.pause(node).unwrap();
+                std::thread::sleep(Duration::from_millis(1_200));
+                ring.resume(node).unwrap();
+                std::thread::sleep(Duration::from_millis(500));
+            }
+        });
+        let lost = runtime.block_on(async {
+            let sessions = CassandraSessions::open(fresh.cluster.clone(), settings.clone()).await.unwrap();
+            let sessions: Arc<dyn SessionStore> = Arc::new(sessions);
+            let mut lost = 0;
+            for round in 0..SESSIONS / 10 {
+                let tasks: Vec<_> =
+                    (0..10).map(|_| tokio::spawn(contend(sessions.clone(), CALLERS))).collect();
+                for task in tasks {
+                    lost += task.await.unwrap_or_else(|error| panic!("round {round}: {error}"));
+                }
+            }
+            lost
+        });
+        ended.store(true, Ordering::SeqCst);
+        (fresh.cluster, lost)
+    });
+    ring.wait_formed().unwrap();
+    drop(cluster);
+    assert!(lost > 0, "no answer was lost, so nothing was tried");
+}
+
+/// Several change one session and use one token. Says how many did not learn what became of it.
+async fn contend(sessions: Arc<dyn SessionStore>, callers: usize) -> usize {
+    let now = SystemClock.now();
+    let first = session(now);
+    let first_token = token(&first);
+    if until_answered(|| sessions.insert(first.clone(), Some(first_token))).await.is_none() {
+        return 1;
+    }
+    let tasks: Vec<_> = (0..callers)
+        .map(|caller| {
+            let (sessions, first) = (sessions.clone(), first.clone());
+            tokio::spawn(async move {
+                let changed = Session {
+                    device: Some(caller.to_string()),
+                    version: first.version.next(now),
+                    ..first.clone()
+                };
+                let given = token(&first);
+                let used = sessions.use_refresh(first_token.hash, now).await;
+                let updated = sessions.update(changed, first.version, Some(given)).await;
+                (caller, given, used, updated)
+            })
+        })
+        .collect();
+    let mut lost = 0;
+    let (mut firsts, mut winners, mut losers, mut doubtful) = (0, Vec::new(), Vec::new(), Vec::new());
+    for task in tasks {
+        let (caller, given, used, updated) = task.await.unwrap();
+        match used {
+            Ok(RefreshUse::First(_)) => firsts += 1,
+            Ok(RefreshUse::Again(_)) => {}
+            Ok(RefreshUse::Unknown) => panic!("a token that was given is unknown"),
+            Err(_) => lost += 1,
+        }
+        match updated {
+            Ok(true) => winners.push((caller, given)),
+            Ok(false) => losers.push(given),
+            Err(StoreError::Corrupt { what, .. }) => panic!("{what}"),
+            Err(_) => {
+                lost += 1;
+                doubtful.push(caller);
+            }
+        }
+    }
+    assert!(firsts <= 1, "SES-2: {firsts} used one token for the first time");
+    assert!(winners.len() <= 1, "{} changed one version", winners.len());
+    let stored =
+        until_answered(|| sessions.get(first.id, now)).await.flatten().expect("the session is there");
+    let device = stored.device.as_deref().and_then(|device| device.parse::<usize>().ok());
+    match (winners.first(), device) {
+        (Some((winner, given)), device) => {
+            assert_eq!(device, Some(*winner));
+            let used = until_answered(|| sessions.use_refresh(given.hash, now)).await;
+            assert!(!matches!(used, Some(RefreshUse::Unknown)), "the winner's token does not work");
+        }
+        (None, Some(device)) => assert!(doubtful.contains(&device), "{device} was told that it lost"),
+        (None, None) => {}
+    }
+    for given in losers {
+        let used = until_answered(|| sessions.use_refresh(given.hash, now)).await;
+        assert!(
+            matches!(used, Some(RefreshUse::Unknown) | None),
+            "a loser has left a token behind: {used:?}"
+        );
+    }
+    lost
+}
+
+/// Asks again while nodes do not answer.
+async fn until_answered<T, F>(ask: impl Fn() -> F) -> Option<T>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    for _ in 0..20 {
+        if let Ok(answer) = ask().await {
+            return Some(answer);
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    None
+}

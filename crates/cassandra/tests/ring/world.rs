@@ -1,0 +1,163 @@
+//! A shop with products on the embedded store, and carts, orders and sessions on the ring.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use mobimir_cassandra::{CartOptions, CassandraCarts, CassandraOrders, CassandraSessions, Cluster};
+use mobimir_core::{
+    id::{self, ProductId, UserId},
+    money::Money,
+    policy::{Entity, Policy},
+    ports::{DayFilter, Period, Stores},
+    product::Product,
+    session::{Holder, Session},
+    time::Clock,
+    zone::Zone,
+};
+use mobimir_embedded::{EmbeddedStore, Options};
+use mobimir_lab::Ring;
+use mobimir_shop::{Caller, ClientInfo, OrderRequest, Shop, ShopSettings, faults::Faults};
+use tempfile::TempDir;
+
+use crate::support;
+
+pub(crate) const ENTITIES: [Entity; 3] = [Entity::Carts, Entity::Orders, Entity::Sessions];
+
+pub(crate) struct World {
+    pub(crate) stores: Stores,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) orders: Arc<CassandraOrders>,
+    next: AtomicU64,
+    _dir: TempDir,
+}
+
+impl World {
+    pub(crate) async fn new(ring: &Ring, policy: &Policy, clock: Arc<dyn Clock>) -> Self {
+        let fresh = support::fresh(ring, policy, &ENTITIES).await;
+        Self::on(fresh.cluster, policy, clock).await
+    }
+
+    pub(crate) async fn on(cluster: Arc<Cluster>, policy: &Policy, clock: Arc<dyn Clock>) -> Self {
+        let dir = TempDir::new().expect("a directory");
+        let embedded =
+            EmbeddedStore::open(&dir.path().join("data"), &Options::default()).expect("a store").stores();
+        let of = |entity| support::settings(policy, entity);
+        let carts = CassandraCarts::open(cluster.clone(), of(Entity::Carts), CartOptions::default());
+        let orders = CassandraOrders::open(
+            cluster.clone(),
+            of(Entity::Orders),
+            policy.orders.buckets.clone(),
+            Default::default(),
+        );
+        let sessions = CassandraSessions::open(cluster.clone(), of(Entity::Sessions));
+        let orders = Arc::new(orders.await.expect("orders can be opened"));
+        let stores = Stores {
+            carts: Arc::new(carts.await.expect("carts can be opened")),
+            orders: orders.clone(),
+            sessions: Arc::new(sessions.await.expect("sessions can be opened")),
+            ..embedded
+        };
+        Self { stores, clock, cluster, orders, next: AtomicU64::new(1), _dir: dir }
+    }
+
+    pub(crate) fn shop(&self, faults: Faults) -> Shop {
+        // Cheap passwords: the tests are not about them.
+        let settings = ShopSettings { password_memory_kib: 8, ..ShopSettings::default() };
+        Shop::with_faults(self.stores.clone(), self.clock.clone(), settings, faults)
+    }
+
+    pub(crate) async fn product(&self, units: u64) -> ProductId {
+        let id = ProductId(id::fresh(self.clock.now()));
+        let zones = BTreeMap::from([(zone(), units)]);
+        let price = Money::from_kopecks(10_000);
+        let product = Product::new(
+            id,
+            "Телефон".into(),
+            "Связь".into(),
+            price,
+            BTreeMap::new(),
+            zones,
+            self.clock.now(),
+        );
+        self.stores.products.insert(vec![product.expect("a product")]).await.expect("it is kept");
+        id
+    }
+
+    pub(crate) fn user(&self) -> UserId {
+        let number = self.next.fetch_add(1, Ordering::SeqCst);
+        UserId(id::derived("user", &[id::fresh(self.clock.now()).as_bytes(), &number.to_be_bytes()]))
+    }
+
+    /// A session of a user who never signed up: all that carts and orders need.
+    pub(crate) async fn caller(&self, shop: &Shop, user: UserId) -> Caller {
+        let started = shop.start_guest_session(ClientInfo::default()).await.expect("a session");
+        let guest = shop.authenticate(&started.token).await.expect("it is there").expect("it is live");
+        Caller { session: Arc::new(Session { holder: Holder::User(user), ..(*guest.session).clone() }) }
+    }
+
+    /// STK-1: the books balance, nothing is left held; how many units were sold.
+    pub(crate) async fn sold(&self, product: ProductId) -> u64 {
+        let product = self.stores.products.get(product).await.expect("it can be read").expect("it is there");
+        assert!(product.books_balance(), "STK-1: {product:?}");
+        assert!(product.holds.is_empty(), "left behind: {product:?}");
+        product.stock.values().map(|stock| stock.sold).sum()
+    }
+
+    /// ORD-1: every order of a user, by id, by user and by day; how many there are.
+    pub(crate) async fn check_orders(&self, user: UserId) -> usize {
+        let (mut after, mut found) = (None, Vec::new());
+        loop {
+            let page =
+                self.stores.orders.by_user(user, Period::default(), after, 100).await.expect("a history");
+            found.extend(page.items);
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        for order in &found {
+            let by_id = self.stores.orders.get(order.id).await.expect("it can be read");
+            assert_eq!(by_id.as_ref(), Some(order), "ORD-1 by id");
+            let (mut after, mut times) = (None, 0);
+            loop {
+                let page = self
+                    .stores
+                    .orders
+                    .by_day(order.day(), DayFilter::default(), after, 100)
+                    .await
+                    .expect("a day");
+                times += page.items.iter().filter(|listed| *listed == order).count();
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(times, 1, "ORD-1 in its day");
+        }
+        found.len()
+    }
+}
+
+pub(crate) fn zone() -> Zone {
+    Zone::parse("MSK").expect("a zone")
+}
+
+pub(crate) fn order_of(product: ProductId, quantity: u64) -> OrderRequest {
+    OrderRequest { items: Some(vec![(product, quantity)]), ..order_of_cart() }
+}
+
+pub(crate) fn order_of_cart() -> OrderRequest {
+    OrderRequest {
+        geo_zone: zone(),
+        items: None,
+        shipping_address: None,
+        payment_method: None,
+        hash: [7; 32],
+    }
+}
