@@ -2,10 +2,10 @@
 
 CARGO ?= cargo
 
-.PHONY: help run test lint bench soak tools clean
+.PHONY: help run test lint bench bench-cassandra soak tools clean
 
 help: ## this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
 
 run: need-cargo ## a shop with 10,000 products at http://127.0.0.1:8080
 	$(CARGO) run --release --package mobimir -- demo
@@ -20,6 +20,9 @@ lint: need-cargo ## formatting and lints
 bench: need-cargo ## what is promised about speed, measured
 	$(CARGO) build --release --package mobimir --package mobimir-bench
 	$(CARGO) run --release --package mobimir-bench
+
+bench-cassandra: tools ## what the ports on Cassandra add to the bare driver, on a ring of three nodes
+	$(CARGO) run --release --package mobimir-bench -- --cassandra
 
 soak: tools ## the tests that take long: more crashes, more random histories
 	MOBIMIR_CRASH_ROUNDS=300 MOBIMIR_SIMULATION_SEEDS=100000 MOBIMIR_CONFORMANCE_CASES=1000 PROPTEST_CASES=10000 $(CARGO) test --workspace

@@ -22,6 +22,11 @@ impl Figures {
         println!("info {name} {} {unit}", number(value));
     }
 
+    /// What has to be known about all of them.
+    pub(crate) fn note(&mut self, text: &str) {
+        println!("note {text}");
+    }
+
     pub(crate) fn machine(&mut self, description: &str) {
         println!("machine {description}");
     }
@@ -40,6 +45,7 @@ impl Figures {
 /// As many places as say something.
 fn number(value: f64) -> String {
     match value.abs() {
+        _ if value.fract() == 0.0 => format!("{value:.0}"),
         100.0.. => format!("{value:.0}"),
         10.0.. => format!("{value:.1}"),
         _ => format!("{value:.3}"),

@@ -4,7 +4,10 @@
 //! - [`operations`]: what every operation of the API costs the server;
 //! - [`durable`]: durable cart changes against the bare engine;
 //! - [`start`]: from the start to the first answer, and the memory of an idle shop.
+//!
+//! Or instead, with `--cassandra`, the ports on Cassandra against the bare driver ([`cassandra`]).
 
+mod cassandra;
 mod catalogue;
 mod durable;
 mod figures;
@@ -35,6 +38,12 @@ struct Args {
     /// The program to measure [default: mobimir beside this one]
     #[arg(long, value_name = "PATH")]
     mobimir: Option<PathBuf>,
+    /// Instead of all that: carts, orders and sessions on a ring of Cassandra, against the bare driver
+    #[arg(long, conflicts_with_all = ["only", "mobimir"])]
+    cassandra: bool,
+    /// With --cassandra, only this operation; may be given more than once
+    #[arg(long, value_name = "NAME", requires = "cassandra")]
+    operation: Vec<cassandra::Operation>,
 }
 
 const NOTES: &str = "\
@@ -109,6 +118,22 @@ fn main() -> ExitCode {
 
 /// Says whether every figure reached its bar.
 fn run(args: &Args) -> Result<bool> {
+    server::end_with_signals()?;
+    let mut figures = Figures::default();
+    let scratch = Scratch::new()?;
+    if args.quick {
+        figures.note("a quick run: it shows that everything runs, not how fast");
+    }
+    if args.cassandra {
+        cassandra::measure(args.quick, &args.operation, &mut figures)?;
+    } else {
+        measure_program(args, &scratch, &mut figures)?;
+    }
+    figures.machine(&machine::describe(&scratch)?);
+    Ok(figures.all_reached())
+}
+
+fn measure_program(args: &Args, scratch: &Scratch, figures: &mut Figures) -> Result<()> {
     let binary = match &args.mobimir {
         Some(path) => path.clone(),
         None => std::env::current_exe()?.with_file_name("mobimir"),
@@ -118,36 +143,32 @@ fn run(args: &Args) -> Result<bool> {
         "{} is not there: build mobimir, or name it with --mobimir",
         binary.display()
     );
-    server::end_with_signals()?;
     let pace = Pace::of(args.quick);
     let wanted = |group: Group| args.only.is_empty() || args.only.contains(&group);
-    let mut figures = Figures::default();
-    let scratch = Scratch::new()?;
 
     if [Group::Product, Group::Category, Group::Operations].into_iter().any(wanted) {
         progress("making a shop of 10,000 products");
         let server = Server::demo(&binary, &scratch.dir("pages")?).context("the shop did not start")?;
         let products = catalogue::walk(&server).context("the catalogue could not be read")?;
         if wanted(Group::Product) {
-            pages::product(&server, &products, pace, &mut figures)?;
+            pages::product(&server, &products, pace, figures)?;
         }
         if wanted(Group::Category) {
-            pages::category(&server, &products, pace, &mut figures)?;
+            pages::category(&server, &products, pace, figures)?;
         }
         if wanted(Group::Operations) {
-            operations::measure(&server, &products, pace, &mut figures)?;
+            operations::measure(&server, &products, pace, figures)?;
         }
         server.stop()?;
     }
     if wanted(Group::Durable) {
-        durable::measure_ports(&scratch, pace, &mut figures)?;
-        durable::measure_http(&binary, &scratch, pace, &mut figures)?;
+        durable::measure_ports(scratch, pace, figures)?;
+        durable::measure_http(&binary, scratch, pace, figures)?;
     }
     if wanted(Group::Start) {
-        start::measure(&binary, &scratch, pace, &mut figures)?;
+        start::measure(&binary, scratch, pace, figures)?;
     }
-    figures.machine(&machine::describe(&scratch)?);
-    Ok(figures.all_reached())
+    Ok(())
 }
 
 pub(crate) fn progress(what: &str) {

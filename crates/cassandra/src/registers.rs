@@ -1,8 +1,8 @@
 //! Which partitions exist. A list that is spread over partitions (days, months, buckets) has a register of them, so that
 //! its readers ask for those that exist and for no others.
 //!
-//! An entry is written beside the first row of its partition, in the same batch. Each instance remembers what it
-//! has written, so that later rows do not write it again.
+//! An entry is written beside the first row of its partition, and both are there before the row is acknowledged. Each
+//! instance remembers what it has written, so that later rows do not write it again.
 
 use mobimir_core::ports::StoreResult;
 use quick_cache::sync::Cache;
@@ -47,13 +47,13 @@ impl Registers {
         })
     }
 
-    /// The row that a batch has to write, unless this instance has written it before.
+    /// The row that has to be written as well, unless this instance has written it before.
     pub(crate) fn row(&self, list: &str, entry: i64, stamp: i64) -> Option<RegisterRow> {
         let key = (list.to_owned(), entry);
-        self.noted.get(&key).is_none().then(|| RegisterRow { list: key.0, entry, stamp })
+        if self.noted.get(&key).is_some() { None } else { Some(RegisterRow { list: key.0, entry, stamp }) }
     }
 
-    /// A batch with this row has been written.
+    /// This row has been written.
     pub(crate) fn written(&self, row: &RegisterRow) {
         self.noted.insert((row.list.clone(), row.entry), ());
     }

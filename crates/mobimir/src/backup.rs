@@ -31,8 +31,8 @@ Examples:
   mobimir backup ./backup-2025-11-28 --data ./shop
   MOBIMIR_OPERATOR_TOKEN=... mobimir backup ./copy --target http://10.0.0.5:8080
 
-The copy is all of the shop's data as it was at one moment; the shop goes on meanwhile. What the policy places in
-Cassandra is not in it, and is named: copy it with nodetool snapshot.";
+The copy is all of the shop's data as it was at one moment; the shop goes on meanwhile.
+What the policy places in Cassandra is not in it, and is named: nodetool snapshot copies that.";
 
 #[derive(Args)]
 #[command(after_help = RESTORE_EXAMPLES)]

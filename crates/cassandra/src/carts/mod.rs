@@ -238,13 +238,9 @@ impl Inner {
         if is_listed && let [row] = &added[..] {
             return self.link.write(&self.add, row.values(), owed(owner)).await;
         }
-        let mut added = in_batches(added).into_iter().peekable();
+        let mut added = in_batches(added).into_iter();
         if !is_listed {
-            // A row that is too large for a batch comes after it.
-            let fits =
-                |rows: &[ChangeRow]| rows.iter().map(ChangeRow::bytes).sum::<usize>() <= BATCHED_BYTES_MAX;
-            let first = added.next_if(|rows| fits(rows)).unwrap_or_default();
-            self.append_listed(owner, first, now, ttl_s, stamp).await?;
+            self.append_listed(owner, added.next().unwrap_or_default(), now, ttl_s, stamp).await?;
         }
         for mut rows in added {
             if rows.len() == 1
@@ -271,17 +267,12 @@ impl Inner {
         ttl_s: i32,
         stamp: i64,
     ) -> StoreResult<()> {
-        let mut statements = vec![&self.add; rows.len()];
-        let mut batched: Vec<Batched> = rows.into_iter().map(Batched::Change).collect();
-        batched.push(Batched::Touch(TouchRow { owner, touched_at: now, ttl_s, stamp }));
-        statements.push(&self.touch);
+        let mut written: Vec<(&Statement, Batched)> =
+            rows.into_iter().map(|row| (&self.add, Batched::Change(row))).collect();
+        written.push((&self.touch, Batched::Touch(TouchRow { owner, touched_at: now, ttl_s, stamp })));
         let registered = self.registers.row(listing::DAYS, i64::from(now.day().number()), stamp);
-        if let Some(row) = registered.clone() {
-            batched.push(Batched::Register(row));
-            statements.push(&self.registers.note);
-        }
-        let batch = self.link.batch("add_listed", true, &statements);
-        self.link.write_batch(&batch, &batched, owed(owner)).await?;
+        written.extend(registered.clone().map(|row| (&self.registers.note, Batched::Register(row))));
+        self.link.write_all(&written, owed(owner)).await?;
         self.listed.insert(owner, now);
         if let Some(row) = registered {
             self.registers.written(&row);

@@ -1,11 +1,13 @@
 //! Every request, written down as the driver sent it. For tests that want to see instead of believe.
 
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Instant,
 };
 
 use mobimir_core::policy::Entity;
@@ -42,6 +44,8 @@ pub struct RequestLog {
     requests: AtomicUsize,
     attempts: AtomicUsize,
     nodes: Mutex<Vec<SocketAddr>>,
+    /// When each request was given to the driver, and when it was answered.
+    times: Mutex<BTreeMap<usize, (Instant, Option<Instant>)>>,
 }
 
 impl RequestLog {
@@ -64,6 +68,22 @@ impl RequestLog {
         (self.requests.load(Ordering::Relaxed), self.attempts.load(Ordering::Relaxed))
     }
 
+    /// Round trips, one after the other, of all requests that were answered since this was last called: those that ran at
+    /// the same time count as one.
+    pub fn take_rounds(&self) -> usize {
+        let times = std::mem::take(&mut *self.times.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut ended: Vec<(Instant, Instant)> =
+            times.into_values().filter_map(|(start, end)| Some((start, end?))).collect();
+        ended.sort_by_key(|(_, end)| *end);
+        let mut rounds: Vec<usize> = Vec::with_capacity(ended.len());
+        for (at, (start, _)) in ended.iter().enumerate() {
+            let before =
+                (0..at).filter(|before| ended[*before].1 <= *start).map(|before| rounds[before]).max();
+            rounds.push(before.unwrap_or(0) + 1);
+        }
+        rounds.into_iter().max().unwrap_or(0)
+    }
+
     /// The nodes that were asked since this was last called.
     pub fn take_nodes(&self) -> Vec<SocketAddr> {
         std::mem::take(&mut self.nodes.lock().unwrap_or_else(PoisonError::into_inner))
@@ -77,10 +97,18 @@ impl RequestLog {
 
 impl HistoryListener for RequestLog {
     fn log_request_start(&self) -> RequestId {
-        RequestId(self.requests.fetch_add(1, Ordering::Relaxed))
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        times.insert(number, (Instant::now(), None));
+        RequestId(number)
     }
 
-    fn log_request_success(&self, _: RequestId) {}
+    fn log_request_success(&self, RequestId(number): RequestId) {
+        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, end)) = times.get_mut(&number) {
+            *end = Some(Instant::now());
+        }
+    }
 
     fn log_request_error(&self, _: RequestId, _: &RequestError) {}
 

@@ -18,6 +18,7 @@ mod statement;
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
 use mobimir_core::{
     policy::{CassandraSettings, Entity},
     ports::{StoreError, StoreResult},
@@ -216,6 +217,34 @@ impl Link {
         .await
     }
 
+    /// Writes rows at the same time, in whatever partitions they are. When it fails, some may be there.
+    ///
+    /// Not a logged batch: its log goes to two nodes that the coordinator believes to be alive and waits for both, so one
+    /// node that has just died fails it, whatever the level allows. Who needs all or nothing writes a note first.
+    pub(crate) async fn write_all<R: SerializeRow + Sync>(
+        &self,
+        rows: &[(&Statement, R)],
+        owed: Owed,
+    ) -> StoreResult<()> {
+        let writes = rows.iter().map(|(statement, row)| self.write(statement, row, owed.clone()));
+        let mut some_are_there = false;
+        let mut failed = None;
+        for outcome in join_all(writes).await {
+            match outcome {
+                Ok(()) => some_are_there = true,
+                Err(error) => {
+                    some_are_there |= matches!(error, StoreError::Unknown { .. });
+                    failed = Some(error);
+                }
+            }
+        }
+        match failed {
+            None => Ok(()),
+            Some(error @ StoreError::Unavailable { .. }) if some_are_there => Err(unknown(error)),
+            Some(error) => Err(error),
+        }
+    }
+
     /// Writes all of a batch; over several partitions it is there as a whole sooner or later, or not at all.
     pub(crate) async fn write_batch(
         &self,
@@ -379,6 +408,14 @@ fn is_applied(result: QueryResult) -> StoreResult<bool> {
     first.columns.first().and_then(Option::as_ref).and_then(scylla::value::CqlValue::as_boolean).ok_or_else(
         || StoreError::Corrupt { what: "expected [applied] in a decision's answer".into(), source: None },
     )
+}
+
+/// What failed may be done, or be done later, all the same.
+pub(crate) fn unknown(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Unavailable { what, source } => StoreError::Unknown { what, source },
+        error => error,
+    }
 }
 
 pub(crate) fn damaged(

@@ -84,16 +84,11 @@ impl Inner {
         let Some(register) = self.registers.row(&list, i64::from(month), stamp) else {
             return self.link.write(&self.by_user.listing.put, row.user_values(), owed(&written.order)).await;
         };
-        let statements = [&self.by_user.listing.put, &self.registers.note];
-        let batched = [Batched::ByUser(row), Batched::Register(register.clone())];
-        if written.body.len() < super::BATCHED_BYTES_MAX {
-            let batch = self.link.batch("append", true, &statements);
-            self.link.write_batch(&batch, &batched, owed(&written.order)).await?;
-        } else {
-            // Too much for one batch; a month that is registered and empty does no harm.
-            self.link.write(&self.registers.note, register.values(), owed(&written.order)).await?;
-            self.link.write(&self.by_user.listing.put, &batched[0], owed(&written.order)).await?;
-        }
+        let rows = [
+            (&self.by_user.listing.put, Batched::ByUser(row)),
+            (&self.registers.note, Batched::Register(register.clone())),
+        ];
+        self.link.write_all(&rows, owed(&written.order)).await?;
         self.registers.written(&register);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Orders: each in a partition of its own with its status and history ([`book`]), and whole once more in the list of its
 //! owner ([`by_user`]) and of its day ([`by_day`]).
 //!
-//! - *Writing an order* is one read and one logged batch over all its rows.
+//! - *Writing an order* is a note and a look whether it is there, at the same time, then all its rows, at the same time.
 //! - *Moving an order* is one decision in its own partition ([`moves`]). Its rows in lists are written after it, under the
 //!   stamp of the order's version, so that a late or repeated write of an earlier version never wins.
 //! - What is decided and not yet listed is noted before ([`pending`]), and brought up to date by whoever is there.
@@ -22,7 +22,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures_util::{
-    future::{try_join3, try_join4},
+    future::{try_join, try_join3, try_join4},
     stream::{self, StreamExt, TryStreamExt},
 };
 use mobimir_core::{
@@ -40,13 +40,13 @@ use self::{
     by_day::DayLists,
     by_user::UserLists,
     moves::Turns,
-    pending::{Pending, move_id},
+    pending::Pending,
     rows::{Batched, Written},
 };
 pub use self::{buckets::BucketPlan, history::CassandraOrderHistory};
 use crate::{
     Cluster, ConnectError, DcState,
-    link::{BatchOf, Debts, Link, Owed, Statement},
+    link::{Debts, Link, Owed, unknown},
     registers::{RegisterRow, Registers},
 };
 
@@ -73,18 +73,10 @@ struct Inner {
     pending: Pending,
     turns: Turns,
     plan: Arc<BucketPlan>,
-    /// All rows of a new order, in partitions that are registered.
-    insert_known: BatchOf,
 }
 
 /// Orders of one call that are written at the same time.
 const ORDERS_AT_ONCE: usize = 32;
-/// The cluster refuses batches of 50 KiB and warns of lesser ones; beyond this an order is written row by row.
-const BATCHED_BYTES_MAX: usize = 40 * 1_024;
-/// Rows of a new order that carry its body, and about what the rest of them takes.
-const BODIES: usize = 3;
-const REST_BYTES: usize = 2_048;
-
 impl Default for OrderOptions {
     fn default() -> Self {
         Self { heal_every: Duration::from_secs(5), heal_after: Duration::from_secs(10) }
@@ -103,9 +95,7 @@ impl CassandraOrders {
         let book = Book::open(&link, layout).await?;
         let by_user = UserLists::open(&link).await?;
         let by_day = DayLists::open(&link).await?;
-        let known = [&book.first, &by_user.listing.put, &by_day.listing.put];
         let inner = Arc::new(Inner {
-            insert_known: link.batch("insert", true, &known),
             registers: Registers::open(&link).await?,
             pending: Pending::open(&link).await?,
             plan: Arc::new(BucketPlan::open(&link, buckets).await?),
@@ -125,6 +115,11 @@ impl CassandraOrders {
 
     pub fn dc_state(&self) -> DcState {
         self.inner.link.dc_state()
+    }
+
+    /// Orders that are being written or moved, or were when somebody died: for those who watch.
+    pub async fn pending_notes(&self) -> StoreResult<usize> {
+        self.inner.pending_notes().await
     }
 
     /// Over how many buckets new orders are to be spread. Follows the cluster as long as the store lives.
@@ -189,17 +184,21 @@ impl OrderStore for CassandraOrders {
 impl Inner {
     /// Writes an order unless it is there; says whether it was not.
     async fn insert(self: &Arc<Self>, order: Order) -> StoreResult<bool> {
-        if let Some(standing) = self.book.read(&self.link, order.id).await? {
+        let written = Written::new(order);
+        // The note has all of the order, and is there before any of its rows: whoever dies, somebody writes them.
+        let (found, note) = try_join(
+            self.book.read(&self.link, written.order.id),
+            self.pending.note_new(&self.link, &self.registers, &written),
+        )
+        .await?;
+        if let Some(standing) = found {
             // Whoever wrote it may not have come to its lists.
             self.list(&Written::new(standing.order)).await?;
+            self.remove_later(note);
             return Ok(false);
         }
-        let written = Written::new(order);
-        if written.body.len() * BODIES + REST_BYTES > BATCHED_BYTES_MAX {
-            self.insert_apart(&written).await?;
-        } else {
-            self.insert_at_once(&written).await?;
-        }
+        self.write_new(&written).await.map_err(unknown)?;
+        self.remove_later(note);
         self.plan.wrote(&written.order);
         let (day, bucket) = DayLists::partition(&written.order);
         let (user, month) = self.by_user.partition(&written.order);
@@ -209,35 +208,18 @@ impl Inner {
         Ok(true)
     }
 
-    async fn insert_at_once(&self, written: &Written) -> StoreResult<()> {
-        let stamps = self.link.stamps();
-        let mut batched = vec![
-            Batched::First(self.book.first_row(written, stamps.first_write())),
-            Batched::ByUser(self.by_user.row(written)),
-            Batched::ByDay(DayLists::row(written)),
-        ];
-        let unknown = self.unregistered(&written.order);
-        if unknown.is_empty() {
-            return self.link.write_batch(&self.insert_known, &batched, owed(written.order.id)).await;
-        }
-        let mut statements: Vec<&Statement> =
-            vec![&self.book.first, &self.by_user.listing.put, &self.by_day.listing.put];
-        statements.extend(unknown.iter().map(|_| &self.registers.note));
-        batched.extend(unknown.iter().cloned().map(Batched::Register));
-        let batch = self.link.batch("insert", true, &statements);
-        self.link.write_batch(&batch, &batched, owed(written.order.id)).await?;
-        unknown.iter().for_each(|row| self.registers.written(row));
-        Ok(())
-    }
-
-    /// An order too large for a batch. A note takes the batch's place.
-    async fn insert_apart(self: &Arc<Self>, written: &Written) -> StoreResult<()> {
-        let id = written.order.id;
-        let note = self.pending.note(&self.link, &self.registers, id, move_id(), 0).await?;
+    /// All rows of an order as it is first written. Safe to repeat, by anyone, at any time.
+    async fn write_new(&self, written: &Written) -> StoreResult<()> {
         let first = self.book.first_row(written, self.link.stamps().first_write());
-        self.link.write(&self.book.first, first, owed(id)).await?;
-        self.list(written).await?;
-        self.remove_later(note);
+        let unknown = self.unregistered(&written.order);
+        let mut rows = vec![
+            (&self.book.first, Batched::First(first)),
+            (&self.by_user.listing.put, Batched::ByUser(self.by_user.row(written))),
+            (&self.by_day.listing.put, Batched::ByDay(DayLists::row(written))),
+        ];
+        rows.extend(unknown.iter().cloned().map(|row| (&self.registers.note, Batched::Register(row))));
+        self.link.write_all(&rows, owed(written.order.id)).await?;
+        unknown.iter().for_each(|row| self.registers.written(row));
         Ok(())
     }
 

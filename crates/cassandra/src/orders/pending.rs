@@ -8,15 +8,22 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use futures_util::stream::{self, StreamExt, TryStreamExt};
+use futures_util::{
+    future::try_join,
+    stream::{self, StreamExt, TryStreamExt},
+};
 use mobimir_core::{
     id::{self, OrderId},
+    order::Order,
     ports::StoreResult,
 };
-use scylla::response::PagingState;
+use scylla::{response::PagingState, value::CqlTimestamp};
 use uuid::Uuid;
 
-use super::{Inner, OrderOptions};
+use super::{
+    Inner, OrderOptions,
+    rows::{RawOrder, Written, cql_time},
+};
 use crate::{
     ConnectError, StatementKind,
     link::{Link, Statement, damaged},
@@ -26,6 +33,7 @@ use crate::{
 
 pub(super) struct Pending {
     note: Statement,
+    note_new: Statement,
     remove: Statement,
     notes: Statement,
     seen: Mutex<Seen>,
@@ -42,6 +50,8 @@ struct Seen {
 
 #[derive(Clone, Debug)]
 pub(super) struct Note {
+    /// A new order, as it is to be written.
+    new: Option<Box<Order>>,
     noted_us: i64,
     pub(super) order: OrderId,
     move_id: Uuid,
@@ -67,7 +77,46 @@ const SLOT_ENDS_US: i64 = 3 * SLOT_US;
 /// How much later than its stamp a note may still arrive, beside the time that a request takes.
 const LATE_US: i64 = 30_000_000;
 
+/// noted_us, order_id, move_id, seq; and of a new order user_id, geo_zone, created_at, bucket, body, status,
+/// updated_at, version
+type RawNote<'a> = (
+    i64,
+    Uuid,
+    Uuid,
+    i32,
+    Option<Uuid>,
+    Option<&'a str>,
+    Option<CqlTimestamp>,
+    Option<i32>,
+    Option<&'a [u8]>,
+    Option<&'a str>,
+    Option<CqlTimestamp>,
+    Option<i64>,
+);
+
 impl Note {
+    fn decode(
+        (noted_us, id, move_id, seq, user, zone, created, bucket, body, status, updated, version): RawNote<
+            '_,
+        >,
+    ) -> StoreResult<Self> {
+        let new = (|| {
+            Some(RawOrder {
+                id,
+                user_id: user?,
+                geo_zone: zone?,
+                created_at: created?,
+                bucket: bucket?,
+                body: body?,
+                status: status?,
+                updated_at: updated?,
+                version: version?,
+            })
+        })();
+        let new = new.map(RawOrder::decode).transpose()?.map(Box::new);
+        Ok(Self { noted_us, order: OrderId(id), move_id, seq, new })
+    }
+
     fn slot(&self) -> i64 {
         self.noted_us.div_euclid(SLOT_US)
     }
@@ -89,6 +138,15 @@ impl Pending {
                     VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP ?",
                 )
                 .await?,
+            note_new: link
+                .prepare(
+                    "note_new",
+                    Write,
+                    "INSERT INTO {}.pending_moves (slot, shard, noted_us, order_id, move_id, seq, user_id, geo_zone, \
+                    created_at, bucket, body, status, updated_at, version) \
+                    VALUES (?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?",
+                )
+                .await?,
             remove: link
                 .prepare(
                     "remove_note",
@@ -101,7 +159,8 @@ impl Pending {
                 .prepare(
                     "notes",
                     Read,
-                    "SELECT noted_us, order_id, move_id, seq FROM {}.pending_moves \
+                    "SELECT noted_us, order_id, move_id, seq, user_id, geo_zone, created_at, bucket, body, status, updated_at, version \
+                    FROM {}.pending_moves \
                     WHERE slot = ? AND shard = ? AND noted_us >= ? AND noted_us < ?",
                 )
                 .await?,
@@ -118,11 +177,48 @@ impl Pending {
         move_id: Uuid,
         seq: i32,
     ) -> StoreResult<Note> {
-        let note = Note { noted_us: link.stamps().next(), order, move_id, seq };
-        // Its slot is known before the note is, or nobody would look there.
-        registers.ensure(link, SLOTS, note.slot(), super::owed(order)).await?;
+        let note = Note { noted_us: link.stamps().next(), order, move_id, seq, new: None };
         let values = (note.slot(), note.shard(), note.noted_us, order.0, move_id, seq, note.noted_us);
-        link.write(&self.note, values, super::owed(order)).await?;
+        // Both are there before the order is touched.
+        try_join(
+            registers.ensure(link, SLOTS, note.slot(), super::owed(order)),
+            link.write(&self.note, values, super::owed(order)),
+        )
+        .await?;
+        Ok(note)
+    }
+
+    /// Writes down a new order, before any of its rows.
+    pub(super) async fn note_new(
+        &self,
+        link: &Link,
+        registers: &Registers,
+        written: &Written,
+    ) -> StoreResult<Note> {
+        let order = &written.order;
+        let (noted_us, move_id) = (link.stamps().next(), move_id());
+        let note = Note { noted_us, order: order.id, move_id, seq: 0, new: None };
+        let values = (
+            note.slot(),
+            note.shard(),
+            noted_us,
+            order.id.0,
+            move_id,
+            order.user_id.0,
+            order.geo_zone.as_str(),
+            cql_time(order.created_at),
+            i32::from(order.bucket),
+            written.body.as_slice(),
+            order.status.as_str(),
+            cql_time(order.updated_at),
+            order.version.0.cast_signed(),
+            noted_us,
+        );
+        try_join(
+            registers.ensure(link, SLOTS, note.slot(), super::owed(order.id)),
+            link.write(&self.note_new, values, super::owed(order.id)),
+        )
+        .await?;
         Ok(note)
     }
 
@@ -146,12 +242,8 @@ impl Pending {
         loop {
             let values = (slot, shard, from_us, to_us);
             let (rows, next) = link.read_page(&self.notes, values, from).await?;
-            let decoded =
-                rows.rows::<(i64, Uuid, Uuid, i32)>().map_err(|error| damaged("a note of a move", error))?;
-            for row in decoded {
-                let (noted_us, order, move_id, seq) =
-                    row.map_err(|error| damaged("a note of a move", error))?;
-                notes.push(Note { noted_us, order: OrderId(order), move_id, seq });
+            for row in rows.rows::<RawNote<'_>>().map_err(|error| damaged("a note of a move", error))? {
+                notes.push(Note::decode(row.map_err(|error| damaged("a note of a move", error))?)?);
             }
             match next {
                 Some(state) => from = state,
@@ -222,6 +314,16 @@ impl Inner {
         Ok(healed)
     }
 
+    pub(super) async fn pending_notes(&self) -> StoreResult<usize> {
+        let mut notes = 0;
+        for slot in self.registers.entries(&self.link, SLOTS).await? {
+            for shard in 0..SHARDS {
+                notes += self.pending.read(&self.link, slot, shard, i64::MIN, i64::MAX).await?.len();
+            }
+        }
+        Ok(notes)
+    }
+
     /// How many notes of a shard were seen to, and the oldest that had to be left.
     async fn heal_shard(
         &self,
@@ -250,6 +352,11 @@ impl Inner {
 
     async fn heal_order(&self, note: &Note) -> StoreResult<Fate> {
         let stands = self.book.read_decided(&self.link, note.order).await?;
+        if let (None, Some(new)) = (&stands, &note.new) {
+            self.write_new(&Written::new(Order::clone(new))).await?;
+            self.pending.remove(&self.link, note).await?;
+            return Ok(Fate::Removed);
+        }
         // As long as nobody has taken its number, the move may still be decided.
         let is_decided = stands.as_ref().is_some_and(|stands| stands.seq >= note.seq);
         let age_us = stamps::real_now().as_millis() * 1_000 - note.noted_us;
@@ -258,7 +365,7 @@ impl Inner {
             return Ok(Fate::Left);
         }
         if let Some(stands) = stands {
-            self.list(&super::rows::Written::new(stands.order)).await?;
+            self.list(&Written::new(stands.order)).await?;
         }
         self.pending.remove(&self.link, note).await?;
         Ok(Fate::Removed)

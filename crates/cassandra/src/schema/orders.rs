@@ -39,7 +39,7 @@ pub(super) fn tables(settings: &CassandraSettings) -> Vec<Table> {
         },
         Table {
             name: "pending_moves",
-            comment: "orders whose lists may lag behind where they stand, until that is seen to",
+            comment: "orders that are being written or moved, until all their rows are",
             columns: columns(&[
                 ("slot", "bigint"),
                 ("shard", "tinyint"),
@@ -47,6 +47,14 @@ pub(super) fn tables(settings: &CassandraSettings) -> Vec<Table> {
                 ("order_id", "uuid"),
                 ("move_id", "uuid"),
                 ("seq", "int"),
+                ("user_id", "uuid"),
+                ("geo_zone", "text"),
+                ("created_at", "timestamp"),
+                ("bucket", "int"),
+                ("body", "blob"),
+                ("status", "text"),
+                ("updated_at", "timestamp"),
+                ("version", "bigint"),
             ]),
             partition_key: vec!["slot", "shard"],
             clustering: vec![

@@ -11,9 +11,8 @@ use uuid::Uuid;
 use super::{
     DECISIONS_MAX, Inner, debts, fresh_id, pause,
     rows::{Batched, ListedRow, SessionRow, StoredSession, TokenRow, UnmergedRow, UpdateRow, unmerged_since},
-    unknown,
 };
-use crate::link::Decided;
+use crate::link::{Decided, unknown};
 
 /// What the stored session says about a change whose answer was lost.
 enum Found {
@@ -71,7 +70,7 @@ impl Inner {
         let is_new = lasts_longer || unmerged_since(stored) != unmerged_since(session);
         let unmerged = UnmergedRow::of(session, stamp).filter(|_| is_new);
         let rows = listed.into_iter().map(Batched::Listed).collect();
-        self.write("list", rows, unmerged, debts::owed(session, None)).await
+        self.write(rows, unmerged, debts::owed(session, None)).await
     }
 
     async fn decide(&self, stored: &Session, session: &Session) -> StoreResult<bool> {

@@ -31,7 +31,7 @@ use mobimir_core::{
     id::{self, SessionId, UserId},
     page::Page,
     policy::{CassandraSettings, Entity, read_sees_write},
-    ports::{SessionStore, StoreError, StoreResult},
+    ports::{SessionStore, StoreResult},
     secret::SecretHash,
     session::{RefreshToken, RefreshUse, Session, SessionPosition},
     time::{Timestamp, Version},
@@ -265,14 +265,13 @@ impl Inner {
         let mut batched = vec![Batched::Session(Box::new(row))];
         batched.extend(ListedRow::of(session, stamp).map(Batched::Listed));
         batched.extend(refresh.map(|token| Batched::Token(TokenRow { token, stamp: first })));
-        self.write("insert", batched, UnmergedRow::of(session, stamp), debts::owed(session, refresh.as_ref()))
-            .await
+        self.write(batched, UnmergedRow::of(session, stamp), debts::owed(session, refresh.as_ref())).await
     }
 
-    /// Writes all of it or, if it is not acknowledged, all of it later or nothing; with what a slot needs to be found.
+    /// Writes rows, with what a slot needs to be found. If that is not acknowledged, nobody learns of the session, and what
+    /// is there of it goes with its time.
     async fn write(
         &self,
-        name: &'static str,
         mut batched: Vec<Batched<'_>>,
         unmerged: Option<UnmergedRow>,
         owed: crate::link::Owed,
@@ -280,15 +279,9 @@ impl Inner {
         let registered = unmerged.as_ref().and_then(|row| self.register_row(row));
         batched.extend(unmerged.map(Batched::Unmerged));
         batched.extend(registered.clone().map(Batched::Register));
-        let statements: Vec<&Statement> = batched.iter().map(|row| self.statement_of(row)).collect();
-        match (&batched[..], &statements[..]) {
-            ([], _) => return Ok(()),
-            ([row], [statement]) => self.link.write(statement, row, owed).await?,
-            (rows, statements) => {
-                let batch = self.link.batch(name, true, statements);
-                self.link.write_batch(&batch, rows, owed).await?;
-            }
-        }
+        let rows: Vec<(&Statement, Batched<'_>)> =
+            batched.into_iter().map(|row| (self.statement_of(&row), row)).collect();
+        self.link.write_all(&rows, owed).await?;
         if let Some(row) = registered {
             self.registers.written(&row);
         }
@@ -327,14 +320,6 @@ impl Inner {
 fn first_session(id: SessionId, rows: &QueryRowsResult) -> StoreResult<Option<StoredSession>> {
     let row = rows.maybe_first_row::<RawSession<'_>>().map_err(|error| damaged("a session", error))?;
     row.map(|raw| StoredSession::decode(id, raw)).transpose()
-}
-
-/// What an error means when something may have happened before it.
-fn unknown(error: StoreError) -> StoreError {
-    match error {
-        StoreError::Unavailable { what, source } => StoreError::Unknown { what, source },
-        other => other,
-    }
 }
 
 /// Before a decision is tried again.

@@ -10,9 +10,9 @@ use mobimir_core::{
 use scylla::{response::query_result::QueryRowsResult, value::CqlTimestamp};
 use uuid::Uuid;
 
-use super::{DECISIONS_MAX, Inner, debts, fresh_id, pause, unknown};
+use super::{DECISIONS_MAX, Inner, debts, fresh_id, pause};
 use crate::{
-    link::{Decided, damaged},
+    link::{Decided, damaged, unknown},
     stamps,
 };
 

@@ -107,11 +107,11 @@ impl Load {
     async fn goes_on(&self, requests: u64) {
         let before = self.requests.load(Ordering::Relaxed);
         support::until("the shop goes on", Duration::from_secs(60), async || {
+            let failures = self.failures.lock().expect("nobody panicked");
+            assert!(failures.is_empty(), "a request failed that the level allows: {failures:?}");
             self.requests.load(Ordering::Relaxed) >= before + requests
         })
         .await;
-        let failures = self.failures.lock().expect("nobody panicked");
-        assert!(failures.is_empty(), "a request failed that the level allows: {failures:?}");
     }
 
     /// ORD-1, CRT-1 and STK-1 for all that was acknowledged; how many orders that were.
@@ -168,7 +168,11 @@ fn the_shop_goes_on_while_nodes_die_come_back_restart_and_join() {
         (Arc::new(World::on(cluster, &policy, Arc::new(SystemClock)).await), fresh.prefix)
     });
     let load = runtime.block_on(Load::start(world));
-    let goes_on = |requests| runtime.block_on(load.goes_on(requests));
+    let started = std::time::Instant::now();
+    let goes_on = |requests| {
+        runtime.block_on(load.goes_on(requests));
+        eprintln!("{:?}: {} requests", started.elapsed(), load.requests.load(Ordering::Relaxed));
+    };
     goes_on(100);
 
     // kill -9, for long enough that the others notice.
