@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
 use mobimir_core::policy::{Entity, Policy, Store};
@@ -13,7 +12,7 @@ use scylla::{
         session::Session,
         session_builder::SessionBuilder,
     },
-    policies::{load_balancing::DefaultPolicy, speculative_execution::SimpleSpeculativeExecutionPolicy},
+    policies::load_balancing::DefaultPolicy,
 };
 use thiserror::Error;
 
@@ -65,9 +64,6 @@ pub enum ConnectError {
     #[error("cannot read what the cluster has: {0}")]
     Start(#[from] mobimir_core::ports::StoreError),
 }
-
-/// After this long another node is asked as well, for what may be asked twice.
-pub(crate) const SPECULATE_AFTER: Duration = Duration::from_secs(1);
 
 impl Cluster {
     pub async fn connect(config: ClusterConfig, policy: &Policy) -> Result<Arc<Self>, ConnectError> {
@@ -229,11 +225,5 @@ fn profile(dc: &str, others_too: bool) -> ExecutionProfile {
         .token_aware(true)
         .permit_dc_failover(others_too)
         .build();
-    let speculative =
-        SimpleSpeculativeExecutionPolicy { max_retry_count: 1, retry_interval: SPECULATE_AFTER };
-    ExecutionProfile::builder()
-        .load_balancing_policy(balancing)
-        .retry_policy(Arc::new(NothingDone))
-        .speculative_execution_policy(Some(Arc::new(speculative)))
-        .build()
+    ExecutionProfile::builder().load_balancing_policy(balancing).retry_policy(Arc::new(NothingDone)).build()
 }

@@ -370,10 +370,9 @@ impl Shop {
         }
         loop {
             match self.carry_out_once(checkout).await {
-                // The decision stands, so it is tried until the request's time is up; then the reconciler goes on.
-                Err(PlaceOrderError::Store(error))
-                    if self.now() < give_up_at && !matches!(error, StoreError::Corrupt { .. }) =>
-                {
+                // The decision stands, so a lost answer is asked for again until the request's time is up. A store that
+                // says it cannot is believed at once: the shopper comes again, and the reconciler goes on.
+                Err(PlaceOrderError::Store(StoreError::Unknown { .. })) if self.now() < give_up_at => {
                     tokio::time::sleep(Duration::from_millis(FULL_WAIT_MS * 10)).await;
                 }
                 other => return other,

@@ -70,7 +70,7 @@ const SESSION_TTL_S: i32 = (SESSION_TTL_MS / 1_000) as i32;
 /// Without buckets all sessions have the same.
 const SESSION_BUCKET: i32 = 0;
 /// Notes of orders stand in slots of time, each in shards.
-const SLOT_US: i64 = 600_000_000;
+const SLOT_US: i64 = 60_000_000;
 const SHARDS: u8 = 16;
 /// Where a row's first write stands before the decisions that change it.
 const FIRST_WRITE_BACK_US: i64 = 3_600_000_000;

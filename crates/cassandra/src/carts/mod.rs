@@ -234,6 +234,14 @@ impl Inner {
         if added.is_empty() {
             added.push(row(id::fresh(now), None));
         }
+        let (kind, id) = rows::key(owner);
+        let bytes = added.iter().map(ChangeRow::bytes).sum::<usize>();
+        self.link.partitions().wrote(
+            "cart_changes",
+            format!("{kind},{id}"),
+            added.len() as u64,
+            bytes as u64,
+        );
         let is_listed = self.listed.get(&owner).is_some_and(|at| at <= now && now.since(at) < LISTED_FOR_MS);
         if is_listed && let [row] = &added[..] {
             return self.link.write(&self.add, row.values(), owed(owner)).await;

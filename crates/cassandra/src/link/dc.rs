@@ -75,7 +75,8 @@ struct Statements {
     owed: PreparedStatement,
     pay: PreparedStatement,
     record: PreparedStatement,
-    recorded: PreparedStatement,
+    /// One for each data centre: where it was written down nobody else can know.
+    recorded: Vec<PreparedStatement>,
     clear: PreparedStatement,
     /// At the policy's own level.
     probe: PreparedStatement,
@@ -203,6 +204,18 @@ impl Statements {
             prepared.set_page_size(OWED_PAGE_ROWS);
             Ok::<_, ConnectError>(prepared)
         };
+        // What went on in the surviving data centre stands there, and only there for certain.
+        let prepare_surviving = async |name, cql: &str| {
+            let mut prepared = prepare(name, cql).await?;
+            prepared.set_execution_profile_handle(Some(cluster.surviving_profile()));
+            Ok::<_, ConnectError>(prepared)
+        };
+        let recorded = prepare("recorded", "SELECT value FROM {}.state WHERE name = ?").await?;
+        let recorded_in = |dc: &String| {
+            let mut recorded = recorded.clone();
+            recorded.set_execution_profile_handle(Some(cluster.home_profile(dc)));
+            recorded
+        };
         let mut probe = prepare("probe", "INSERT INTO {}.state (name, value, at) VALUES (?, ?, ?)").await?;
         let probed =
             if settings.write.needs_every_dc(&settings.replication) { settings.write } else { settings.read };
@@ -210,11 +223,15 @@ impl Statements {
         probe.set_is_idempotent(false);
         Ok(Self {
             owe: prepare("owe", "INSERT INTO {}.owed (shard, key) VALUES (?, ?) USING TIMESTAMP ?").await?,
-            owed: prepare("owed", "SELECT key FROM {}.owed WHERE shard = ?").await?,
-            pay: prepare("pay", "DELETE FROM {}.owed USING TIMESTAMP ? WHERE shard = ? AND key = ?").await?,
+            owed: prepare_surviving("owed", "SELECT key FROM {}.owed WHERE shard = ?").await?,
+            pay: prepare_surviving(
+                "pay",
+                "DELETE FROM {}.owed USING TIMESTAMP ? WHERE shard = ? AND key = ?",
+            )
+            .await?,
             record: prepare("record", "INSERT INTO {}.state (name, value, at) VALUES (?, ?, ?)").await?,
-            recorded: prepare("recorded", "SELECT value FROM {}.state WHERE name = ?").await?,
-            clear: prepare("clear", "DELETE FROM {}.state WHERE name = ?").await?,
+            recorded: settings.replication.keys().map(recorded_in).collect(),
+            clear: prepare_surviving("clear", "DELETE FROM {}.state WHERE name = ?").await?,
             probe,
         })
     }
@@ -260,7 +277,7 @@ impl Shared {
         let session = self.cluster.session();
         match self.state() {
             DcState::Whole => {
-                if let Some(surviving) = self.recorded(statements).await? {
+                if let Some(surviving) = self.recorded(statements).await {
                     self.cluster.ask_surviving(Some(surviving));
                     self.set(DcState::Recovering);
                 }
@@ -272,10 +289,11 @@ impl Shared {
                 self.set(DcState::Recovering);
             }
             DcState::Recovering => {
-                if self.recorded(statements).await?.is_none() {
+                let Some(surviving) = self.recorded(statements).await else {
                     self.set(DcState::Whole);
                     return Ok(());
-                }
+                };
+                self.cluster.ask_surviving(Some(surviving));
                 let settled = self.settle_all(statements, debts).await?;
                 // What was written while this went on is found by looking once more.
                 if settled > 0 || self.state() != DcState::Recovering {
@@ -289,11 +307,17 @@ impl Shared {
         Ok(())
     }
 
-    async fn recorded(&self, statements: &Statements) -> Result<Option<String>, Failure> {
-        let result = self.cluster.session().execute_unpaged(&statements.recorded, (DEGRADED,)).await?;
-        let rows = result.into_rows_result().ok();
-        let row = rows.as_ref().and_then(|rows| rows.maybe_first_row::<(String,)>().ok().flatten());
-        Ok(row.map(|(value,)| value))
+    /// The data centre that went on without another, if one did. Asks each for itself; one that is away knows nothing.
+    async fn recorded(&self, statements: &Statements) -> Option<String> {
+        for statement in &statements.recorded {
+            let answer = self.cluster.session().execute_unpaged(statement, (DEGRADED,)).await;
+            let rows = answer.ok().and_then(|answer| answer.into_rows_result().ok());
+            let row = rows.as_ref().and_then(|rows| rows.maybe_first_row::<(String,)>().ok().flatten());
+            if let Some((surviving,)) = row {
+                return Some(surviving);
+            }
+        }
+        None
     }
 
     /// Brings over what is owed now; says how much that was.

@@ -16,9 +16,9 @@ mod meter;
 mod retry;
 mod statement;
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
+use futures_util::future::{Either, join_all, select};
 use mobimir_core::{
     policy::{CassandraSettings, Entity},
     ports::{StoreError, StoreResult},
@@ -37,7 +37,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::{
-    cluster::{Cluster, SPECULATE_AFTER},
+    cluster::Cluster,
     partitions::{PartitionMeter, PartitionMeters},
     stamps::Stamps,
 };
@@ -56,6 +56,8 @@ pub(crate) use self::{
 
 /// How often one request is sent in all, if its time allows.
 const ATTEMPTS_MAX: usize = 3;
+/// After this long a request is sent once more, if it may be.
+const SPECULATE_AFTER: Duration = Duration::from_secs(1);
 /// Before a request is sent again. Grows with every attempt.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
@@ -350,7 +352,8 @@ impl Link {
         let mut attempt = 1;
         let outcome = loop {
             let sent_at = Instant::now();
-            let failure = match tokio::time::timeout_at(give_up_at, send()).await {
+            let sent = async { if may_repeat { asked_twice_if_slow(&send).await } else { send().await } };
+            let failure = match tokio::time::timeout_at(give_up_at, sent).await {
                 Ok(Ok(result)) => break Ok(result),
                 Ok(Err(error)) => Failure::from(error),
                 Err(_) => break Err(Failure::timed_out(started.elapsed()).lost_before(lost)),
@@ -371,6 +374,21 @@ impl Link {
             log.saw(self.entity, name, result.trace());
         }
         outcome
+    }
+}
+
+/// Sends a request, and once more when the answer takes long: the node may hang. The first good answer counts.
+///
+/// The driver could do this, but it holds an error back until it has asked a second node, and a refusal should be fast.
+async fn asked_twice_if_slow<T: Answer, F: Sending<T>>(send: &impl Fn() -> F) -> Result<T, ExecutionError> {
+    let mut first = pin!(send());
+    if let Ok(answer) = tokio::time::timeout(SPECULATE_AFTER, &mut first).await {
+        return answer;
+    }
+    match select(first, pin!(send())).await {
+        Either::Left((Err(_), second)) => second.await,
+        Either::Right((Err(_), first)) => first.await,
+        Either::Left((answer, _)) | Either::Right((answer, _)) => answer,
     }
 }
 

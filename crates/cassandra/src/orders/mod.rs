@@ -22,7 +22,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures_util::{
-    future::{try_join, try_join3, try_join4},
+    future::{join, try_join3, try_join4},
     stream::{self, StreamExt, TryStreamExt},
 };
 use mobimir_core::{
@@ -186,14 +186,16 @@ impl Inner {
     async fn insert(self: &Arc<Self>, order: Order) -> StoreResult<bool> {
         let written = Written::new(order);
         // The note has all of the order, and is there before any of its rows: whoever dies, somebody writes them.
-        let (found, note) = try_join(
+        let (found, note) = join(
             self.book.read(&self.link, written.order.id),
             self.pending.note_new(&self.link, &self.registers, &written),
         )
-        .await?;
-        if let Some(standing) = found {
+        .await;
+        let note = note?;
+        // From here on somebody will write the order, whatever becomes of this call.
+        if let Some(standing) = found.map_err(unknown)? {
             // Whoever wrote it may not have come to its lists.
-            self.list(&Written::new(standing.order)).await?;
+            self.list(&Written::new(standing.order)).await.map_err(unknown)?;
             self.remove_later(note);
             return Ok(false);
         }

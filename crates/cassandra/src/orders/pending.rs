@@ -61,7 +61,7 @@ pub(super) struct Note {
 
 /// The register of slots.
 const SLOTS: &str = "moves";
-const SLOT_US: i64 = 600_000_000;
+const SLOT_US: i64 = 60_000_000;
 /// Partitions of a slot.
 const SHARDS: i8 = 16;
 const SHARDS_AT_ONCE: usize = 8;
@@ -73,7 +73,7 @@ const FORGOTTEN_AFTER_REQUESTS: i64 = 10;
 /// How often all slots are read from their beginning, for notes of instances with a slow clock.
 const ALL_EVERY_US: i64 = 600_000_000;
 /// Slots this old are written to no more.
-const SLOT_ENDS_US: i64 = 3 * SLOT_US;
+const SLOT_ENDS_US: i64 = 30 * SLOT_US;
 /// How much later than its stamp a note may still arrive, beside the time that a request takes.
 const LATE_US: i64 = 30_000_000;
 

@@ -78,6 +78,9 @@ struct Inner {
 /// How often a decision is tried whose answer was lost and that was found not to have happened.
 const DECISIONS_MAX: u32 = 3;
 
+/// What a session takes, about.
+const SESSION_BYTES: u64 = 400;
+
 impl CassandraSessions {
     pub async fn open(cluster: Arc<Cluster>, settings: CassandraSettings) -> Result<Self, ConnectError> {
         let inner = Arc::new(Inner::open(cluster, settings).await?);
@@ -261,6 +264,11 @@ impl Inner {
     async fn insert(&self, session: &Session, refresh: Option<RefreshToken>) -> StoreResult<()> {
         let (stamp, first) = (self.link.stamps().next(), self.link.stamps().first_write());
         let columns = SessionRow::new(session, None, self.buckets, id::fresh(session.created_at));
+        if self.buckets > 0 {
+            // Otherwise every partition has one row.
+            let (bucket, _) = self.key(session.id);
+            self.link.partitions().wrote("sessions", bucket.to_string(), 1, SESSION_BYTES);
+        }
         let row = InsertRow { session: columns, stamp: first };
         let mut batched = vec![Batched::Session(Box::new(row))];
         batched.extend(ListedRow::of(session, stamp).map(Batched::Listed));

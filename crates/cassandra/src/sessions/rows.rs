@@ -344,7 +344,8 @@ mod tests {
         }
         assert!(sessions.iter().all(|count| (800..1_200).contains(count)), "{sessions:?}");
         assert_eq!(bucket(id(7), 0), 0);
-        assert_eq!((bucket(id(7), 100), bucket(id(8), 100)), (bucket(id(7), 100), bucket(id(8), 100)));
+        // Whoever changes this loses all sessions that are stored.
+        assert_eq!((bucket(id(7), 100), bucket(id(8), 100)), (12, 37));
     }
 
     #[test]

@@ -124,7 +124,7 @@ fn order(user: UserId, key: &str, created_at: Timestamp) -> Order {
         id: OrderId::of(user, key),
         user_id: user,
         status: OrderStatus::Paid,
-        geo_zone: Zone::parse("MSK").unwrap(),
+        geo_zone: Zone::parse("MSK").expect("this is a zone"),
         lines: Vec::new(),
         shipping_address: Some("Тверская, 1".into()),
         payment_method: None,
@@ -167,7 +167,7 @@ async fn whole_history(orders: &CassandraOrders, user: UserId) -> Vec<Order> {
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Runtime::new().unwrap().block_on(future)
+    tokio::runtime::Runtime::new().expect("a runtime can be started").block_on(future)
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn large_orders_are_written_whole() {
         let large = Order { lines: vec![line; 100], ..small };
         orders.insert(vec![large.clone()]).await.unwrap();
         assert_eq!(orders.get(large.id).await.unwrap().as_ref(), Some(&large));
-        assert_eq!(whole_history(&orders, large.user_id).await, [large.clone()]);
+        assert_eq!(whole_history(&orders, large.user_id).await, std::slice::from_ref(&large));
         assert_eq!(whole_day(&orders, now).await, [large]);
     });
 }
@@ -331,7 +331,8 @@ async fn torn(orders: &CassandraOrders, made: &[Order]) -> usize {
         whole_history(orders, made[0].user_id).await.into_iter().map(|order| (order.id, order)).collect();
     let by_day: BTreeMap<OrderId, Order> =
         whole_day(orders, made[0].created_at).await.into_iter().map(|order| (order.id, order)).collect();
-    let stands = try_join_all(made.iter().map(|order| orders.get(order.id))).await.unwrap();
+    let stands =
+        try_join_all(made.iter().map(|order| orders.get(order.id))).await.expect("orders can be read");
     let is_torn = |(order, stands): &(&Order, Option<Order>)| {
         stands.is_none() || [&by_user, &by_day].iter().any(|list| list.get(&order.id) != stands.as_ref())
     };
@@ -456,7 +457,7 @@ async fn contend(orders: Arc<CassandraOrders>, made: Order) -> (Option<Order>, u
         .collect();
     let (mut moved, mut seen, mut lost) = (Vec::new(), Vec::new(), 0);
     for task in tasks {
-        match task.await.unwrap() {
+        match task.await.expect("nobody panics") {
             Ok(Transition::Moved(order)) => moved.push(order),
             Ok(Transition::StandsAt(status)) => seen.push(status),
             Ok(Transition::NoSuchOrder) => panic!("the order was acknowledged"),

@@ -34,7 +34,7 @@ fn the_largest_partitions_are_named() {
             let order = |at: u64| Order {
                 id: OrderId::of(customer, &format!("{n}/{at}")),
                 // One customer has most of the orders, and one bucket a third of them.
-                user_id: if at % 10 == 0 { UserId(id::fresh(now)) } else { customer },
+                user_id: if at.is_multiple_of(10) { UserId(id::fresh(now)) } else { customer },
                 status: OrderStatus::Paid,
                 geo_zone: Zone::parse("MSK").unwrap(),
                 lines: Vec::new(),
