@@ -14,6 +14,7 @@ mod registers;
 pub mod schema;
 mod sessions;
 mod stamps;
+mod turns;
 
 pub use self::{
     carts::{CartOptions, CassandraCarts},

@@ -26,6 +26,8 @@ pub enum StatementKind {
     Write,
     /// Conditional: sent once, to the home data centre.
     Decision,
+    /// A read at the serial level, to learn what was decided.
+    DecidedRead,
 }
 
 /// One answered request.
@@ -33,6 +35,7 @@ pub enum StatementKind {
 pub struct RequestSeen {
     pub entity: Entity,
     pub statement: &'static str,
+    pub kind: StatementKind,
     /// Under which the cluster keeps what it did, the consistency level included (`system_traces.sessions`).
     pub trace: Option<Uuid>,
 }
@@ -89,8 +92,7 @@ impl RequestLog {
         std::mem::take(&mut self.nodes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn saw(&self, entity: Entity, statement: &'static str, trace: Option<Uuid>) {
-        let seen = RequestSeen { entity, statement, trace };
+    pub(crate) fn saw(&self, seen: RequestSeen) {
         self.answered.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
     }
 }

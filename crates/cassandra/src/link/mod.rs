@@ -36,6 +36,8 @@ use scylla::{
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use self::log::StatementKind::{DecidedRead, Decision, Read, Write};
+
 use crate::{
     cluster::Cluster,
     partitions::{PartitionMeter, PartitionMeters},
@@ -170,7 +172,7 @@ impl Link {
     ) -> StoreResult<T> {
         let mut variant = self.dc.for_reads();
         loop {
-            match self.attempts(name, true, || send(variant)).await {
+            match self.attempts(name, Read, || send(variant)).await {
                 Ok(result) => return Ok(result),
                 Err(failure) if variant == Variants::Usual && self.dc.degrades_reads(&failure) => {
                     self.dc.degrade(&failure).await;
@@ -189,7 +191,7 @@ impl Link {
     ) -> StoreResult<QueryRowsResult> {
         let (prepared, values) = (statement.at(Variants::Serial), &values);
         let send = || self.session().execute_unpaged(prepared, values);
-        let sent = self.attempts(statement.name(), true, send).await;
+        let sent = self.attempts(statement.name(), DecidedRead, send).await;
         rows(sent.map_err(|failure| failure.of_read(statement.name()))?)
     }
 
@@ -201,7 +203,7 @@ impl Link {
     ) -> StoreResult<()> {
         let (prepared, values) = (&statement.of_all_replicas(), &values);
         let send = || self.session().execute_unpaged(prepared, values);
-        let sent = self.attempts("of_all_replicas", true, send).await;
+        let sent = self.attempts("of_all_replicas", Read, send).await;
         sent.map(|_| ()).map_err(|failure| failure.of_read(statement.name()))
     }
 
@@ -266,7 +268,7 @@ impl Link {
     ) -> StoreResult<()> {
         let mut lost = false;
         if self.dc.for_writes() == Variants::Usual {
-            match self.attempts(name, true, || send(Variants::Usual)).await {
+            match self.attempts(name, Write, || send(Variants::Usual)).await {
                 Ok(_) => return Ok(()),
                 Err(failure) if self.dc.degrades_writes(&failure) => {
                     lost = failure.may_have_happened();
@@ -277,7 +279,7 @@ impl Link {
         }
         // What is owed is written down before anybody can rely on the write.
         let outcome = match self.dc.owe(owed).await {
-            Ok(()) => self.attempts(name, true, || send(Variants::Degraded)).await,
+            Ok(()) => self.attempts(name, Write, || send(Variants::Degraded)).await,
             Err(failure) => Err(failure),
         };
         match outcome {
@@ -323,7 +325,7 @@ impl Link {
         name: &'static str,
         send: impl Fn() -> F + Sync,
     ) -> StoreResult<Decided> {
-        match self.attempts(name, false, send).await {
+        match self.attempts(name, Decision, send).await {
             Ok(result) => Ok(if is_applied(result)? { Decided::Applied } else { Decided::Refused }),
             // Commit is the last step of a decision: a lack of replicas there leaves it decided.
             Err(failure) => {
@@ -343,9 +345,10 @@ impl Link {
     async fn attempts<T: Answer, F: Sending<T>>(
         &self,
         name: &'static str,
-        may_repeat: bool,
+        kind: StatementKind,
         send: impl Fn() -> F + Sync,
     ) -> Result<T, Failure> {
+        let may_repeat = kind != Decision;
         let started = Instant::now();
         let give_up_at = started + Duration::from_millis(self.settings.timeout.as_ms().unsigned_abs());
         let mut lost = false;
@@ -371,7 +374,7 @@ impl Link {
         };
         self.meter.ended(name, started.elapsed(), outcome.as_ref().err());
         if let (Ok(result), Some(log)) = (&outcome, self.cluster.log()) {
-            log.saw(self.entity, name, result.trace());
+            log.saw(RequestSeen { entity: self.entity, statement: name, kind, trace: result.trace() });
         }
         outcome
     }

@@ -67,7 +67,7 @@ impl Statement {
         let profile = if home { cluster.home_profile(&settings.home_dc) } else { cluster.local_profile() };
         usual.set_execution_profile_handle(Some(profile));
         usual.set_consistency(consistency(match kind {
-            StatementKind::Read => settings.read,
+            StatementKind::Read | StatementKind::DecidedRead => settings.read,
             StatementKind::Write | StatementKind::Decision => settings.write,
         }));
         let mut degraded = usual.clone();

@@ -39,7 +39,6 @@ use self::{
     book::Book,
     by_day::DayLists,
     by_user::UserLists,
-    moves::Turns,
     pending::Pending,
     rows::{Batched, Written},
 };
@@ -48,6 +47,7 @@ use crate::{
     Cluster, ConnectError, DcState,
     link::{Debts, Link, Owed, unknown},
     registers::{RegisterRow, Registers},
+    turns::Turns,
 };
 
 pub struct CassandraOrders {

@@ -7,33 +7,12 @@ use mobimir_core::{
     order::{OrderStatus, StatusChange},
     ports::{StoreError, StoreResult, Transition},
 };
-use tokio::sync::{Mutex, MutexGuard};
 
 use super::{Inner, book::Move, pending::move_id, rows::Written};
 use crate::link::Decided;
 
 /// How often a move is put to decision when its answer was lost and nothing was decided.
 const DECISIONS_MAX: usize = 4;
-
-/// Callers of this instance who want to move the same order come one after the other; all others at the same time.
-/// Without it they would only outbid each other in the cluster.
-pub(super) struct Turns(Vec<Mutex<()>>);
-
-const TURNS: usize = 1_024;
-
-impl Default for Turns {
-    fn default() -> Self {
-        Self((0..TURNS).map(|_| Mutex::default()).collect())
-    }
-}
-
-impl Turns {
-    async fn of(&self, id: OrderId) -> MutexGuard<'_, ()> {
-        let bytes = id.as_bytes();
-        let at = usize::from(u16::from_be_bytes([bytes[14], bytes[15]])) % self.0.len();
-        self.0[at].lock().await
-    }
-}
 
 impl Inner {
     pub(super) async fn transition(
@@ -42,7 +21,7 @@ impl Inner {
         from: OrderStatus,
         change: StatusChange,
     ) -> StoreResult<Transition> {
-        let _turn = self.turns.of(id).await;
+        let _turn = self.turns.of(id.as_bytes()).await;
         let read = self.book.read(&self.link, id).await?;
         let standing = match read {
             Some(standing) if standing.order.status == from => standing,

@@ -31,6 +31,7 @@ impl Inner {
         expected: Version,
         refresh: Option<RefreshToken>,
     ) -> StoreResult<bool> {
+        let _turn = self.turns.of(session.id.as_bytes()).await;
         let Some(stored) = self.stored_at(session.id, expected).await? else { return Ok(false) };
         let stored = stored.session;
         let session = Session { holder: stored.holder, created_at: stored.created_at, ..session };

@@ -46,6 +46,7 @@ use crate::{
     link::{Debts, Link, Statement, damaged},
     registers::{RegisterRow, Registers},
     stamps,
+    turns::Turns,
 };
 
 pub struct CassandraSessions {
@@ -53,6 +54,7 @@ pub struct CassandraSessions {
 }
 
 struct Inner {
+    turns: Turns,
     link: Link,
     buckets: u16,
     /// Whether a read sees every write that was acknowledged. If not, nothing is concluded from what it lacks.
@@ -257,6 +259,7 @@ impl Inner {
                 .await?,
             registers: Registers::open(&link).await?,
             done_to: Mutex::default(),
+            turns: Turns::default(),
             link,
         })
     }

@@ -27,6 +27,7 @@ const USE_KEPT_BEYOND_S: i64 = 60;
 
 impl Inner {
     pub(super) async fn use_refresh(&self, hash: SecretHash, now: Timestamp) -> StoreResult<RefreshUse> {
+        let _turn = self.turns.of(&hash.0).await;
         let stored = match self.token(hash).await? {
             None if !self.sees_writes => self.decided_token(hash).await?,
             stored => stored,

@@ -39,7 +39,7 @@ pub(crate) fn conform(policy_name: &str, options: ConformanceOptions) {
 
 #[test]
 fn conformance() {
-    conform("default", ConformanceOptions { cases: 24, rounds: 2, ..ConformanceOptions::from_env() });
+    conform("default", support::options(12));
 }
 
 fn add(owner: Owner, now: Timestamp) -> CartChange {

@@ -40,19 +40,13 @@ pub(crate) fn conform(policy_name: &str, options: ConformanceOptions) {
 }
 
 fn options() -> ConformanceOptions {
-    ConformanceOptions { cases: 24, rounds: 2, ..ConformanceOptions::from_env() }
+    support::options(12)
 }
 
 #[test]
 fn conformance_with_a_partition_each() {
     assert_eq!(support::settings(&support::policy("default"), Entity::Sessions).buckets, Some(0));
     conform("default", options());
-}
-
-#[test]
-fn conformance_with_shared_partitions() {
-    assert!(support::settings(&support::policy("bucketed"), Entity::Sessions).buckets > Some(0));
-    conform("bucketed", options());
 }
 
 fn session(now: Timestamp) -> Session {

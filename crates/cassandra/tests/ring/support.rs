@@ -8,6 +8,7 @@ use std::{
 use mobimir_cassandra::{Cluster, ClusterConfig, RequestLog, schema};
 use mobimir_core::policy::{BUILT_IN, CassandraSettings, Entity, Policy, Replication};
 use mobimir_lab::{Ring, RingSpec};
+use mobimir_testkit::conformance::{CASES_VARIABLE, ConformanceOptions};
 
 static RING: LazyLock<Ring> =
     LazyLock::new(|| Ring::ephemeral(&RingSpec::for_tests(3)).expect("a ring can be started"));
@@ -125,6 +126,17 @@ async fn create(ring: &Ring, policy: &Policy, entities: &[Entity], prefix: &str)
         }
     }
     session.await_schema_agreement().await.expect("the nodes agree about the tables");
+}
+
+/// A ring answers in milliseconds, not microseconds: fewer cases, unless somebody asks for more.
+pub(crate) fn options(cases: u32) -> ConformanceOptions {
+    let asked_for = std::env::var_os(CASES_VARIABLE).map(|_| ConformanceOptions::from_env().cases);
+    ConformanceOptions {
+        cases: asked_for.unwrap_or(cases),
+        steps: 40,
+        rounds: 1,
+        ..ConformanceOptions::default()
+    }
 }
 
 /// Waits for something that others do in the background.
