@@ -80,7 +80,7 @@ pub(crate) enum Decided {
     /// The condition did not hold.
     Refused,
     /// The answer was lost; it may have been applied.
-    Lost(Failure),
+    Lost(Box<Failure>),
 }
 
 impl Link {
@@ -335,7 +335,7 @@ impl Link {
                 if failure.was_never_sent() {
                     Err(failure.of_write(name))
                 } else {
-                    Ok(Decided::Lost(failure))
+                    Ok(Decided::Lost(Box::new(failure)))
                 }
             }
         }

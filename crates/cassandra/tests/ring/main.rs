@@ -1,5 +1,7 @@
 //! The stores on a real Cassandra ring, which this binary starts and ends.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
 mod carts;
 mod checkout;
 mod faults;

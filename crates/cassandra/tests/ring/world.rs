@@ -1,7 +1,7 @@
 //! A shop with products on the embedded store, and carts, orders and sessions on the ring.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, btree_map::Entry},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -53,7 +53,7 @@ impl World {
         let orders = CassandraOrders::open(
             cluster.clone(),
             of(Entity::Orders),
-            policy.orders.buckets.clone(),
+            policy.orders.buckets,
             Default::default(),
         );
         let sessions = CassandraSessions::open(cluster.clone(), of(Entity::Sessions));
@@ -140,10 +140,11 @@ impl World {
         for order in &found {
             let by_id = self.stores.orders.get(order.id).await.expect("it can be read");
             assert_eq!(by_id.as_ref(), Some(order), "ORD-1 by id");
-            if !days.contains_key(&order.day()) {
-                days.insert(order.day(), self.orders_of(order.day()).await);
-            }
-            assert_eq!(days[&order.day()].get(&order.id), Some(&vec![order.clone()]), "ORD-1 in its day");
+            let day = match days.entry(order.day()) {
+                Entry::Occupied(day) => day.into_mut(),
+                Entry::Vacant(day) => day.insert(self.orders_of(order.day()).await),
+            };
+            assert_eq!(day.get(&order.id), Some(&vec![order.clone()]), "ORD-1 in its day");
         }
         found.len()
     }
