@@ -39,7 +39,7 @@ pub(crate) fn conform(policy_name: &str, options: ConformanceOptions) {
 
 #[test]
 fn conformance() {
-    conform("default", support::options(12));
+    conform("default", support::options(8));
 }
 
 fn add(owner: Owner, now: Timestamp) -> CartChange {

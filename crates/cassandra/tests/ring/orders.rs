@@ -70,7 +70,7 @@ pub(crate) fn conform(policy_name: &str, options: ConformanceOptions) {
 }
 
 fn options() -> ConformanceOptions {
-    support::options(8)
+    support::options(4)
 }
 
 fn layouts(policy_name: &str) -> (Option<StatusLayout>, Option<HistoryBucket>) {
@@ -236,7 +236,7 @@ fn large_orders_are_written_whole() {
 /// Whoever moves orders dies at any moment. What was decided shows in every list some seconds later.
 #[test]
 fn lists_follow_whatever_dies_in_between() {
-    const ORDERS: usize = 120;
+    const ORDERS: usize = 60;
     let ring = support::shared();
     for name in ["default", "status-log"] {
         let policy = support::policy(name);
@@ -281,7 +281,7 @@ fn lists_follow_whatever_dies_in_between() {
 /// Whoever writes orders dies at any moment. Some seconds later each is in every table, or in none.
 #[test]
 fn an_order_is_written_whole_or_not_at_all() {
-    const ORDERS: usize = 150;
+    const ORDERS: usize = 80;
     let ring = support::shared();
     let policy = support::policy("default");
     block_on(async {
@@ -479,7 +479,7 @@ async fn until_answered<T, F: Future<Output = StoreResult<T>>>(ask: impl Fn() ->
 /// A customer with very many orders: every page costs the same few requests, the first and the last.
 #[test]
 fn a_long_history_pages_smoothly() {
-    const ORDERS: usize = 3_000;
+    const ORDERS: usize = 1_200;
     const PAGE: usize = 50;
     let ring = support::shared();
     let policy = support::policy("default");
