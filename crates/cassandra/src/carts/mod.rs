@@ -259,7 +259,7 @@ impl Inner {
                 continue;
             }
             // All in one partition.
-            let batch = self.link.batch("add_many", false, &vec![&self.add; rows.len()]);
+            let batch = self.link.batch("add_many", &vec![&self.add; rows.len()]);
             let rows: Vec<Batched> = rows.into_iter().map(Batched::Change).collect();
             self.link.write_batch(&batch, &rows, owed(owner)).await?;
         }
@@ -350,12 +350,12 @@ impl Inner {
         if pack.body.len() + removed.len() * ROW_BYTES < BATCHED_BYTES_MAX {
             statements.push(&self.pack);
             removed.push(Batched::Pack(pack));
-            let batch = self.link.batch("pack", false, &statements);
+            let batch = self.link.batch("pack", &statements);
             self.link.decide_batch(&batch, &removed, owed(owner)).await?;
         } else if let Decided::Applied = self.link.decide(&self.pack, pack.values(), owed(owner)).await? {
             // Rows that stay for a while count no second time; but they must all go at once, or one could be left
             // that another covered.
-            let batch = self.link.batch("remove", false, &statements);
+            let batch = self.link.batch("remove", &statements);
             self.link.write_batch(&batch, &removed, owed(owner)).await?;
         }
         Ok(())

@@ -133,9 +133,9 @@ impl Link {
         Statement::prepare(&self.cluster, &self.settings, name, kind, &cql).await
     }
 
-    /// A batch of prepared statements that is built once. `logged` when it spans partitions.
-    pub(crate) fn batch(&self, name: &'static str, logged: bool, of: &[&Statement]) -> BatchOf {
-        BatchOf::new(&self.cluster, &self.settings, name, logged, of)
+    /// A batch of prepared statements of one partition, built once. Over several partitions see [`Link::write_all`].
+    pub(crate) fn batch(&self, name: &'static str, of: &[&Statement]) -> BatchOf {
+        BatchOf::new(&self.cluster, &self.settings, name, of)
     }
 
     pub(crate) async fn read(
@@ -249,7 +249,7 @@ impl Link {
         }
     }
 
-    /// Writes all of a batch; over several partitions it is there as a whole sooner or later, or not at all.
+    /// Writes all of a batch of one partition: it is there as a whole, or not at all.
     pub(crate) async fn write_batch(
         &self,
         batch: &BatchOf,

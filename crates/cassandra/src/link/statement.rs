@@ -112,10 +112,9 @@ impl BatchOf {
         cluster: &Cluster,
         settings: &CassandraSettings,
         name: &'static str,
-        logged: bool,
         of: &[&Statement],
     ) -> Self {
-        let mut usual = Batch::new(if logged { BatchType::Logged } else { BatchType::Unlogged });
+        let mut usual = Batch::new(BatchType::Unlogged);
         let decides = of.iter().any(|statement| statement.kind == StatementKind::Decision);
         usual.set_is_idempotent(!decides);
         usual.set_request_timeout(Some(attempt_timeout(settings)));

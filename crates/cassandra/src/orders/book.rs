@@ -112,7 +112,7 @@ impl Book {
                         VALUES (?, ?, ?, ?, ?, ?)",
                     )
                     .await?;
-                Decide::Column(Box::new(link.batch("move", false, &[&stand, &add])))
+                Decide::Column(Box::new(link.batch("move", &[&stand, &add])))
             }
             StatusLayout::Log => {
                 let add = link
