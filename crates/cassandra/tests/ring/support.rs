@@ -1,7 +1,7 @@
 //! One ring for all tests of this binary, and keyspaces of its own for each of them.
 
 use std::{
-    sync::{Arc, LazyLock, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Arc, LazyLock, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak},
     time::{Duration, Instant},
 };
 
@@ -9,9 +9,19 @@ use mobimir_cassandra::{Cluster, ClusterConfig, RequestLog, schema};
 use mobimir_core::policy::{BUILT_IN, CassandraSettings, Entity, Policy, Replication};
 use mobimir_lab::{Ring, RingSpec};
 use mobimir_testkit::conformance::{CASES_VARIABLE, ConformanceOptions};
+use scylla::client::session::Session;
 
 static RING: LazyLock<Ring> =
     LazyLock::new(|| Ring::ephemeral(&RingSpec::for_tests(3)).expect("a ring can be started"));
+
+/// Who uses which keyspaces. A node of a test ring has room for some hundred tables, not for those of all tests.
+static IN_USE: Mutex<Vec<InUse>> = Mutex::new(Vec::new());
+
+struct InUse {
+    contact_points: Vec<String>,
+    prefix: String,
+    by: Weak<Cluster>,
+}
 
 /// Tests that leave the ring whole run side by side; one that breaks it runs alone.
 static PEACE: RwLock<()> = RwLock::new(());
@@ -27,12 +37,12 @@ pub(crate) struct Alone {
 }
 
 pub(crate) fn shared() -> Shared {
-    let peace = PEACE.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let peace = PEACE.read().unwrap_or_else(PoisonError::into_inner);
     Shared { ring: &RING, _peace: peace }
 }
 
 pub(crate) fn alone() -> Alone {
-    let peace = PEACE.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let peace = PEACE.write().unwrap_or_else(PoisonError::into_inner);
     Alone { ring: &RING, _peace: peace }
 }
 
@@ -95,7 +105,34 @@ pub(crate) async fn connect_in(
         log,
         ..ClusterConfig::default()
     };
-    Cluster::connect(config, policy).await.expect("the ring can be reached")
+    let cluster = Cluster::connect(config, policy).await.expect("the ring can be reached");
+    let (contact_points, prefix, by) = (ring.contact_points(), prefix.to_owned(), Arc::downgrade(&cluster));
+    IN_USE.lock().unwrap_or_else(PoisonError::into_inner).push(InUse { contact_points, prefix, by });
+    cluster
+}
+
+/// Drops the keyspaces of tests that have ended.
+async fn sweep(ring: &Ring, session: &Session) {
+    let ended: Vec<String> = {
+        let mut all = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        let here = |used: &InUse| used.contact_points == ring.contact_points();
+        let alive: Vec<String> =
+            all.iter().filter(|used| used.by.strong_count() > 0).map(|used| used.prefix.clone()).collect();
+        let gone = all.extract_if(.., |used| here(used) && !alive.contains(&used.prefix));
+        gone.map(|used| used.prefix).collect()
+    };
+    if ended.is_empty() {
+        return;
+    }
+    let names = session.query_unpaged("SELECT keyspace_name FROM system_schema.keyspaces", ()).await;
+    let names = names.expect("the keyspaces").into_rows_result().expect("rows");
+    for name in names.rows::<(String,)>().expect("names") {
+        let (name,) = name.expect("a name");
+        if ended.iter().any(|prefix| name.starts_with(prefix)) {
+            let dropped = session.query_unpaged(format!("DROP KEYSPACE IF EXISTS {name}"), ()).await;
+            dropped.expect("a keyspace can be dropped");
+        }
+    }
 }
 
 /// One node does it all, so that no statement has to wait until the others know of the one before.
@@ -117,6 +154,7 @@ async fn create(ring: &Ring, policy: &Policy, entities: &[Entity], prefix: &str)
         .build()
         .await
         .expect("the ring can be reached");
+    sweep(ring, &session).await;
     for keyspace in schema::keyspaces(policy, prefix) {
         if entities.contains(&keyspace.entity) {
             session.query_unpaged(keyspace.create_cql(), ()).await.expect("a keyspace");

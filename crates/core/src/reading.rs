@@ -1,0 +1,57 @@
+//! How fresh a read has to be, said beside the call instead of in every port.
+//!
+//! The shop names the operation where it reads ([`of`]), and whoever serves a request says what its sender has seen
+//! ([`after`]). A store that could answer from a copy asks [`current`]; where nothing was said it answers with what is
+//! current, so that forgetting to say anything costs time and never freshness.
+
+use crate::policy::ReadOperation;
+
+/// A point in the history of a store: what was written there up to then. Only the store knows what the number means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position(pub u64);
+
+/// What a read is for and what it must not be older than.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// Without one, only what is current will do.
+    pub operation: Option<ReadOperation>,
+    pub after: Position,
+}
+
+tokio::task_local! {
+    static CURRENT: Reading;
+}
+
+/// What was said about the read that is going on.
+pub fn current() -> Reading {
+    CURRENT.try_with(|reading| *reading).unwrap_or_default()
+}
+
+/// Reads for an operation of the policy.
+pub async fn of<F: Future>(operation: ReadOperation, read: F) -> F::Output {
+    CURRENT.scope(Reading { operation: Some(operation), ..current() }, read).await
+}
+
+/// Serves somebody who has seen everything up to `position`. What is spawned in between knows nothing of it.
+pub async fn after<F: Future>(position: Position, serve: F) -> F::Output {
+    CURRENT.scope(Reading { after: position, ..current() }, serve).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_said_holds_for_what_is_inside() {
+        assert_eq!(current(), Reading::default());
+        let inside = async {
+            let outer = current();
+            let inner = of(ReadOperation::ProductPage, async { current() }).await;
+            (outer, inner, current())
+        };
+        let (outer, inner, again) = after(Position(7), inside).await;
+        assert_eq!(outer, Reading { operation: None, after: Position(7) });
+        assert_eq!(inner, Reading { operation: Some(ReadOperation::ProductPage), after: Position(7) });
+        assert_eq!(again, outer);
+    }
+}

@@ -1,0 +1,105 @@
+//! A connection to a replica set or a sharded deployment, shared by all entities that live there.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use mobimir_core::reading::Position;
+use mongodb::{
+    Client, Database,
+    bson::{Timestamp, doc},
+    options::{ClientOptions, ReadConcern, WriteConcern},
+};
+use thiserror::Error;
+
+use crate::config::MongoConfig;
+
+pub struct Deployment {
+    client: Client,
+    database: Database,
+    config: MongoConfig,
+    /// The newest operation time of everything this process wrote.
+    written: AtomicU64,
+}
+
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    #[error("expected a MongoDB address like mongodb://127.0.0.1:27017/?replicaSet=rs0: {0}")]
+    BadAddress(#[source] Box<mongodb::error::Error>),
+    #[error("cannot reach MongoDB at {addresses}: {source}; is it running? `mobimir lab mongo` starts one")]
+    Unreachable {
+        addresses: String,
+        #[source]
+        source: Box<mongodb::error::Error>,
+    },
+    #[error(
+        "MongoDB at {addresses} is no replica set: start it with --replSet, because only there writes are durable"
+    )]
+    Standalone { addresses: String },
+}
+
+impl Deployment {
+    pub async fn connect(config: MongoConfig) -> Result<Arc<Self>, ConnectError> {
+        let bad_address = |error| ConnectError::BadAddress(Box::new(error));
+        let mut options = ClientOptions::parse(&config.uri).await.map_err(bad_address)?;
+        options.app_name = Some("mobimir".to_owned());
+        options.server_selection_timeout = Some(config.connect_timeout);
+        options.connect_timeout = Some(config.connect_timeout);
+        options.retry_reads = Some(true);
+        options.retry_writes = Some(true);
+        // What a write has answered stays, whoever becomes primary; and nobody reads what may still be taken back.
+        options.write_concern =
+            Some(WriteConcern::builder().w(mongodb::options::Acknowledgment::Majority).journal(true).build());
+        options.read_concern = Some(ReadConcern::majority());
+        let addresses = options.hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let client = Client::with_options(options).map_err(bad_address)?;
+        let database = client.database(&config.database);
+        let hello = client.database("admin").run_command(doc! { "hello": 1 }).await;
+        let hello = hello.map_err(|source| ConnectError::Unreachable {
+            addresses: addresses.clone(),
+            source: Box::new(source),
+        })?;
+        let sharded = hello.get_str("msg").is_ok_and(|message| message == "isdbgrid");
+        if !sharded && !hello.contains_key("setName") {
+            return Err(ConnectError::Standalone { addresses });
+        }
+        Ok(Arc::new(Self { client, database, config, written: AtomicU64::new(0) }))
+    }
+
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+
+    pub fn config(&self) -> &MongoConfig {
+        &self.config
+    }
+
+    /// Everything that this process wrote is there for whoever reads after this.
+    pub fn written(&self) -> Position {
+        Position(self.written.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn note_written(&self, at: Option<Timestamp>) {
+        if let Some(at) = at {
+            self.written.fetch_max(position(at).0, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Operation times as a number that rises with them.
+pub(crate) fn position(time: Timestamp) -> Position {
+    Position(u64::from(time.time) << 32 | u64::from(time.increment))
+}
+
+pub(crate) fn operation_time(position: Position) -> Timestamp {
+    let high = u32::try_from(position.0 >> 32).unwrap_or(u32::MAX);
+    // The lower half, by intention.
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
+    let low = position.0 as u32;
+    Timestamp { time: high, increment: low }
+}

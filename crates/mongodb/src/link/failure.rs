@@ -1,0 +1,87 @@
+//! What a failed request means to whoever asked.
+
+use mobimir_core::ports::StoreError;
+use mongodb::error::{Error, ErrorKind, WriteFailure};
+
+/// Why a request came to nothing.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Driver(Error),
+    /// There was no answer in time.
+    TooLate,
+}
+
+const DUPLICATE_KEY: i32 = 11_000;
+
+impl Failure {
+    /// A word for metrics.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::TooLate => "timeout",
+            Self::Driver(error) => match &*error.kind {
+                ErrorKind::ServerSelection { .. } => "no_server",
+                ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. } => "connection",
+                ErrorKind::Command(_) => "command",
+                ErrorKind::Write(_) | ErrorKind::InsertMany(_) => "write",
+                ErrorKind::BsonDeserialization(_) | ErrorKind::Bson(_) => "damaged",
+                _ => "other",
+            },
+        }
+    }
+
+    pub(crate) fn of_read(self, name: &'static str) -> StoreError {
+        match self {
+            Self::TooLate => {
+                StoreError::Unavailable { what: format!("MongoDB, {name}: no answer in time"), source: None }
+            }
+            Self::Driver(error) if is_damage(&error) => damaged(name, error),
+            Self::Driver(error) => StoreError::Unavailable {
+                what: format!("MongoDB, {name}: {error}"),
+                source: Some(Box::new(error)),
+            },
+        }
+    }
+
+    /// A write that was sent may have been done, unless it is certain that no server has seen it.
+    pub(crate) fn of_write(self, name: &'static str) -> StoreError {
+        match self {
+            Self::TooLate => {
+                StoreError::Unknown { what: format!("MongoDB, {name}: no answer in time"), source: None }
+            }
+            Self::Driver(error) if is_damage(&error) => damaged(name, error),
+            Self::Driver(error) if was_never_sent(&error) => StoreError::Unavailable {
+                what: format!("MongoDB, {name}: {error}"),
+                source: Some(Box::new(error)),
+            },
+            Self::Driver(error) => StoreError::Unknown {
+                what: format!("MongoDB, {name}: {error}"),
+                source: Some(Box::new(error)),
+            },
+        }
+    }
+}
+
+/// A unique index has such a document already.
+pub(crate) fn is_duplicate(error: &Error) -> bool {
+    match &*error.kind {
+        ErrorKind::Write(WriteFailure::WriteError(error)) => error.code == DUPLICATE_KEY,
+        ErrorKind::Command(error) => error.code == DUPLICATE_KEY,
+        _ => false,
+    }
+}
+
+fn was_never_sent(error: &Error) -> bool {
+    matches!(*error.kind, ErrorKind::ServerSelection { .. } | ErrorKind::ConnectionPoolCleared { .. })
+}
+
+fn is_damage(error: &Error) -> bool {
+    matches!(*error.kind, ErrorKind::BsonDeserialization(_) | ErrorKind::Bson(_))
+}
+
+fn damaged(name: &'static str, error: Error) -> StoreError {
+    StoreError::Corrupt { what: format!("MongoDB, {name}: {error}"), source: Some(Box::new(error)) }
+}
+
+pub(crate) fn is_duplicate_of(error: &mongodb::error::IndexedWriteError) -> bool {
+    error.code == DUPLICATE_KEY
+}

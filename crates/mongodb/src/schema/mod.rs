@@ -1,0 +1,65 @@
+//! The collections of a policy, as data: their indexes and, where the deployment is sharded, their shard keys.
+
+mod apply;
+mod users;
+
+use mobimir_core::policy::{Entity, Policy, Store};
+use mongodb::bson::Document;
+
+pub use self::apply::apply;
+
+/// One collection of an entity.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CollectionPlan {
+    pub entity: Entity,
+    pub name: &'static str,
+    pub indexes: Vec<Index>,
+    /// Fields of the policy's shard key that this collection does not have are not for it.
+    pub sharded: bool,
+}
+
+/// An index, as `createIndexes` takes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Index {
+    pub name: &'static str,
+    pub keys: Document,
+    pub unique: bool,
+    /// Documents go when the date in the (only) field has passed.
+    pub expires: bool,
+    /// Only documents that meet this are in it.
+    pub only: Option<Document>,
+}
+
+impl Index {
+    pub(crate) fn new(name: &'static str, keys: Document) -> Self {
+        Self { name, keys, unique: false, expires: false, only: None }
+    }
+
+    pub(crate) fn unique(self) -> Self {
+        Self { unique: true, ..self }
+    }
+
+    pub(crate) fn expires(self) -> Self {
+        Self { expires: true, ..self }
+    }
+
+    pub(crate) fn only(self, condition: Document) -> Self {
+        Self { only: Some(condition), ..self }
+    }
+}
+
+/// The collections of an entity, whatever the policy.
+pub fn collections(entity: Entity) -> Vec<CollectionPlan> {
+    match entity {
+        Entity::Users => users::collections(),
+        Entity::Products | Entity::Carts | Entity::Orders | Entity::OrderHistory | Entity::Sessions => {
+            Vec::new()
+        }
+    }
+}
+
+/// The collections of all entities that a policy places in MongoDB, or lets move there.
+pub fn of_policy(policy: &Policy) -> Vec<CollectionPlan> {
+    let placed = |entity: &&Entity| policy.placement(**entity).is_some_and(|it| it.uses(Store::Mongodb));
+    Entity::ALL.iter().filter(placed).flat_map(|entity| collections(*entity)).collect()
+}
