@@ -68,16 +68,7 @@ impl Timestamp {
     fn rfc3339(self) -> [u8; 24] {
         let days = self.0.div_euclid(MS_PER_DAY);
         let ms = self.0.rem_euclid(MS_PER_DAY);
-        // The civil date of a day, counted in eras of 400 years that begin on the first of March.
-        let since_era = days + 719_468;
-        let (era, day_of_era) = (since_era.div_euclid(146_097), since_era.rem_euclid(146_097));
-        let year_of_era =
-            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let march_month = (5 * day_of_year + 2) / 153;
-        let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-        let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-        let year = year_of_era + era * 400 + i64::from(month <= 2);
+        let (year, month, day) = civil(days);
 
         let mut text = *b"0000-00-00T00:00:00.000Z";
         let mut put = |at: usize, digits: usize, mut number: i64| {
@@ -139,6 +130,19 @@ impl Version {
     }
 }
 
+/// Year, month and day of a day since 1970, counted in eras of 400 years that begin on the first of March.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let since_era = days + 719_468;
+    let (era, day_of_era) = (since_era.div_euclid(146_097), since_era.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year, month, day)
+}
+
 impl Day {
     pub fn from_number(days_since_epoch: i32) -> Self {
         Self(days_since_epoch)
@@ -146,6 +150,12 @@ impl Day {
 
     pub fn number(self) -> i32 {
         self.0
+    }
+
+    /// Months since the year 0.
+    pub fn month(self) -> i32 {
+        let (year, month, _) = civil(i64::from(self.0));
+        i32::try_from(year * 12 + month - 1).unwrap_or_default()
     }
 
     pub fn start(self) -> Timestamp {

@@ -33,7 +33,7 @@ use scylla::{
     serialize::row::SerializeRow,
     statement::batch::Batch,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
 use self::log::StatementKind::{DecidedRead, Decision, Read, Write};
@@ -355,11 +355,15 @@ impl Link {
         let mut attempt = 1;
         let outcome = loop {
             let sent_at = Instant::now();
-            let sent = async { if may_repeat { asked_twice_if_slow(&send).await } else { send().await } };
-            let failure = match tokio::time::timeout_at(give_up_at, sent).await {
-                Ok(Ok(result)) => break Ok(result),
-                Ok(Err(error)) => Failure::from(error),
-                Err(_) => break Err(Failure::timed_out(started.elapsed()).lost_before(lost)),
+            let answer = if may_repeat {
+                asked_twice_if_slow(&send, sent_at, give_up_at).await
+            } else {
+                timeout_at(give_up_at, send()).await.ok()
+            };
+            let failure = match answer {
+                Some(Ok(result)) => break Ok(result),
+                Some(Err(error)) => Failure::from(error),
+                None => break Err(Failure::timed_out(started.elapsed()).lost_before(lost)),
             };
             // Once a second node was asked as well, its answer says nothing about the first.
             lost |= failure.may_have_happened() || sent_at.elapsed() >= SPECULATE_AFTER;
@@ -380,19 +384,29 @@ impl Link {
     }
 }
 
-/// Sends a request, and once more when the answer takes long: the node may hang. The first good answer counts.
+/// Sends a request, and once more when the answer takes long: the node may hang. The first good answer counts; `None` is none
+/// in time.
 ///
 /// The driver could do this, but it holds an error back until it has asked a second node, and a refusal should be fast.
-async fn asked_twice_if_slow<T: Answer, F: Sending<T>>(send: &impl Fn() -> F) -> Result<T, ExecutionError> {
+async fn asked_twice_if_slow<T: Answer, F: Sending<T>>(
+    send: &impl Fn() -> F,
+    sent_at: Instant,
+    give_up_at: Instant,
+) -> Option<Result<T, ExecutionError>> {
     let mut first = pin!(send());
-    if let Ok(answer) = tokio::time::timeout(SPECULATE_AFTER, &mut first).await {
-        return answer;
+    let ask_again_at = sent_at + SPECULATE_AFTER;
+    // One timer as long as all goes well: they cost as much as the rest of this file.
+    if let Ok(answer) = timeout_at(ask_again_at.min(give_up_at), &mut first).await {
+        return Some(answer);
     }
-    match select(first, pin!(send())).await {
-        Either::Left((Err(_), second)) => second.await,
-        Either::Right((Err(_), first)) => first.await,
-        Either::Left((answer, _)) | Either::Right((answer, _)) => answer,
-    }
+    let either = async {
+        match select(first, pin!(send())).await {
+            Either::Left((Err(_), second)) => second.await,
+            Either::Right((Err(_), first)) => first.await,
+            Either::Left((answer, _)) | Either::Right((answer, _)) => answer,
+        }
+    };
+    timeout_at(give_up_at, either).await.ok()
 }
 
 /// A request on its way.

@@ -131,6 +131,11 @@ impl CassandraOrders {
 #[async_trait]
 impl OrderStore for CassandraOrders {
     async fn insert(&self, mut orders: Vec<Order>) -> StoreResult<usize> {
+        if orders.len() == 1
+            && let Some(order) = orders.pop()
+        {
+            return self.inner.insert(order).await.map(usize::from);
+        }
         let mut met = HashSet::with_capacity(orders.len());
         orders.retain(|order| met.insert(order.id));
         stream::iter(orders)

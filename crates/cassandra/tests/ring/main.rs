@@ -5,6 +5,7 @@
 mod carts;
 mod checkout;
 mod faults;
+mod order_lists;
 mod orders;
 mod partitions;
 mod policies;

@@ -20,7 +20,6 @@ use mobimir_core::{
     time::{Clock, SystemClock, Timestamp, Version},
     zone::Zone,
 };
-use mobimir_shop::SeparateHistory;
 use mobimir_testkit::{
     conformance::{self, ConformanceOptions},
     model::ModelStore,
@@ -29,11 +28,11 @@ use mobimir_testkit::{
 use crate::support;
 
 /// Heals at once what is left over.
-const EAGER: OrderOptions =
+pub(crate) const EAGER: OrderOptions =
     OrderOptions { heal_every: Duration::from_millis(200), heal_after: Duration::from_millis(500) };
 
 /// Leaves everything to whoever asks.
-const CALM: OrderOptions =
+pub(crate) const CALM: OrderOptions =
     OrderOptions { heal_every: Duration::from_secs(3_600), heal_after: Duration::from_secs(3_600) };
 
 async fn open(cluster: &Arc<Cluster>, policy: &Policy, options: OrderOptions) -> Arc<CassandraOrders> {
@@ -41,7 +40,7 @@ async fn open(cluster: &Arc<Cluster>, policy: &Policy, options: OrderOptions) ->
     open_with(cluster, settings, policy.orders.buckets, options).await
 }
 
-async fn open_with(
+pub(crate) async fn open_with(
     cluster: &Arc<Cluster>,
     settings: CassandraSettings,
     buckets: OrderBuckets,
@@ -52,7 +51,7 @@ async fn open_with(
 }
 
 /// Nobody looks for a new count while requests are counted.
-fn unwatched(policy: &Policy) -> OrderBuckets {
+pub(crate) fn unwatched(policy: &Policy) -> OrderBuckets {
     OrderBuckets { refresh: policy::Period::hours(1), ..policy.orders.buckets }
 }
 
@@ -69,7 +68,7 @@ pub(crate) fn conform(policy_name: &str, options: ConformanceOptions) {
     conformance::orders(&factory, options);
 }
 
-fn options() -> ConformanceOptions {
+pub(crate) fn options() -> ConformanceOptions {
     support::options(4)
 }
 
@@ -108,7 +107,7 @@ fn conformance_of_a_history_by_month() {
     conform_history_with("history-only", settings, options());
 }
 
-fn order(user: UserId, key: &str, created_at: Timestamp) -> Order {
+pub(crate) fn order(user: UserId, key: &str, created_at: Timestamp) -> Order {
     Order {
         id: OrderId::of(user, key),
         user_id: user,
@@ -124,15 +123,15 @@ fn order(user: UserId, key: &str, created_at: Timestamp) -> Order {
     }
 }
 
-fn user() -> UserId {
+pub(crate) fn user() -> UserId {
     UserId(id::fresh(SystemClock.now()))
 }
 
-fn change(status: OrderStatus) -> StatusChange {
+pub(crate) fn change(status: OrderStatus) -> StatusChange {
     StatusChange { status, at: SystemClock.now(), operator: None }
 }
 
-async fn whole(
+pub(crate) async fn whole(
     read: impl AsyncFn(Option<OrderPosition>) -> StoreResult<Page<Order, OrderPosition>>,
 ) -> Vec<Order> {
     let mut orders = Vec::new();
@@ -147,15 +146,15 @@ async fn whole(
     }
 }
 
-async fn whole_day(orders: &CassandraOrders, at: Timestamp) -> Vec<Order> {
+pub(crate) async fn whole_day(orders: &CassandraOrders, at: Timestamp) -> Vec<Order> {
     whole(async |after| orders.by_day(at.day(), DayFilter::default(), after, 100).await).await
 }
 
-async fn whole_history(orders: &CassandraOrders, user: UserId) -> Vec<Order> {
+pub(crate) async fn whole_history(orders: &CassandraOrders, user: UserId) -> Vec<Order> {
     whole(async |after| orders.by_user(user, Period::default(), after, 100).await).await
 }
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Runtime::new().expect("a runtime can be started").block_on(future)
 }
 
@@ -466,7 +465,7 @@ async fn contend(orders: Arc<CassandraOrders>, made: Order) -> (Option<Order>, u
 }
 
 /// Asks again while nodes do not answer.
-async fn until_answered<T, F: Future<Output = StoreResult<T>>>(ask: impl Fn() -> F) -> Option<T> {
+pub(crate) async fn until_answered<T, F: Future<Output = StoreResult<T>>>(ask: impl Fn() -> F) -> Option<T> {
     for _ in 0..20 {
         if let Ok(answer) = ask().await {
             return Some(answer);
@@ -474,172 +473,4 @@ async fn until_answered<T, F: Future<Output = StoreResult<T>>>(ask: impl Fn() ->
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     None
-}
-
-/// A customer with very many orders: every page costs the same few requests, the first and the last.
-#[test]
-fn a_long_history_pages_smoothly() {
-    const ORDERS: usize = 1_200;
-    const PAGE: usize = 50;
-    let ring = support::shared();
-    let policy = support::policy("default");
-    block_on(async {
-        for bucket in [HistoryBucket::Month, HistoryBucket::None] {
-            let fresh = support::watched(ring.ring, &policy, &[Entity::Orders]).await;
-            let quick = support::connect(ring.ring, &policy, &fresh.prefix, None).await;
-            let mut settings = support::settings(&policy, Entity::Orders);
-            settings.history_bucket = Some(bucket);
-            let writing = open_with(&quick, settings.clone(), policy.orders.buckets, CALM).await;
-            let reading = open_with(&fresh.cluster, settings, unwatched(&policy), CALM).await;
-            let log = fresh.log.expect("it is watched");
-            let customer = user();
-            // Some at the same moment, over about half a year.
-            let start = Timestamp::parse("2025-06-01T00:00:00Z").unwrap();
-            let made: Vec<Order> = (0..ORDERS)
-                .map(|n| order(customer, &n.to_string(), start.plus_s((n / 3) as i64 * 16_000)))
-                .collect();
-            let started = Instant::now();
-            for some in made.chunks(500) {
-                until_answered(|| writing.insert(some.to_vec())).await.expect("orders can be written");
-            }
-            println!("{bucket}: {ORDERS} orders written in {:?}", started.elapsed());
-            let mut expected: Vec<OrderPosition> = made.iter().map(Order::position).collect();
-            expected.sort_by_key(OrderPosition::key);
-
-            let (mut listed, mut after, mut slowest) = (Vec::new(), None, Duration::ZERO);
-            loop {
-                let before = log.counts().0;
-                let started = Instant::now();
-                let page = reading.by_user(customer, Period::default(), after, PAGE).await.unwrap();
-                slowest = slowest.max(started.elapsed());
-                let requests = log.counts().0 - before;
-                assert!(requests <= 5, "a page took {requests} requests");
-                listed.extend(page.items.iter().map(Order::position));
-                after = page.next;
-                if after.is_none() {
-                    break;
-                }
-                assert_eq!(page.items.len(), PAGE);
-            }
-            println!("{bucket}: the slowest of {} pages took {slowest:?}", ORDERS / PAGE);
-            assert_eq!(listed, expected);
-        }
-    });
-}
-
-/// Two instances write a peak together. The count doubles once a time, and every order stands in the day once.
-#[test]
-fn a_peak_is_spread_over_more_buckets() {
-    let ring = support::shared();
-    let policy = support::policy("default");
-    let buckets = OrderBuckets {
-        count: 2,
-        adaptive: true,
-        max: 8,
-        orders_per_s_max: 4,
-        refresh: policy::Period::seconds(1),
-        ahead: policy::Period::seconds(2),
-    };
-    block_on(async {
-        let fresh = support::fresh(ring.ring, &policy, &[Entity::Orders]).await;
-        let second = support::connect(ring.ring, &policy, &fresh.prefix, None).await;
-        let settings = support::settings(&policy, Entity::Orders);
-        let instances = [
-            open_with(&fresh.cluster, settings.clone(), buckets, EAGER).await,
-            open_with(&second, settings.clone(), buckets, EAGER).await,
-        ];
-        let started = SystemClock.now();
-        let mut made = BTreeMap::new();
-        let mut counts = BTreeSet::new();
-        while counts.last() != Some(&8) && SystemClock.now().since(started) < 30_000 {
-            for (n, orders) in instances.iter().enumerate() {
-                let now = SystemClock.now();
-                let count = orders.buckets().count_at(now);
-                counts.insert(count);
-                let order = order(user(), &n.to_string(), now);
-                let order = Order { bucket: u16::from(order.id.as_bytes()[15]) % count, ..order };
-                orders.insert(vec![order.clone()]).await.unwrap();
-                made.insert(order.id, order);
-            }
-        }
-        assert_eq!(counts.into_iter().collect::<Vec<u16>>(), [2, 4, 8]);
-        let keyspace = fresh.cluster.keyspace(Entity::Orders);
-        let entries =
-            format!("SELECT number, count FROM {keyspace}.bucket_plan WHERE plan = 0 ORDER BY number ASC");
-        let rows =
-            fresh.cluster.session().query_unpaged(entries, ()).await.unwrap().into_rows_result().unwrap();
-        let entries: Vec<(i32, i32)> = rows.rows().unwrap().map(Result::unwrap).collect();
-        assert_eq!(entries, [(0, 2), (1, 4), (2, 8)], "a need is met once");
-
-        // Whoever reads need not know the plan.
-        let third = open_with(&fresh.cluster, settings, policy.orders.buckets, CALM).await;
-        let mut listed = Vec::new();
-        for day in [started.day(), SystemClock.now().day()].into_iter().collect::<BTreeSet<_>>() {
-            listed.extend(whole_day(&third, day.start()).await);
-        }
-        let ids: BTreeMap<OrderId, Order> = listed.iter().map(|order| (order.id, order.clone())).collect();
-        assert_eq!(listed.len(), ids.len(), "no order stands there twice");
-        assert_eq!(ids, made);
-    });
-}
-
-/// Orders on one store and their history on the ring are orders like any others.
-#[test]
-fn conformance_of_orders_whose_history_lives_apart() {
-    let ring = support::shared();
-    let policy = support::policy("history-only");
-    let factory = || async {
-        let fresh = support::fresh(ring.ring, &policy, &[Entity::OrderHistory]).await;
-        let settings = support::settings(&policy, Entity::OrderHistory);
-        let history =
-            CassandraOrderHistory::open(fresh.cluster, settings).await.expect("a history can be opened");
-        let model = ModelStore::stores();
-        let orders = SeparateHistory::new(model.orders.clone(), Arc::new(history));
-        Stores { orders: Arc::new(orders), ..model }
-    };
-    conformance::orders(&factory, options());
-}
-
-/// A policy that cuts histories otherwise finds what was written before, and each order once, as it stands.
-#[test]
-fn a_history_that_was_cut_otherwise_is_read_whole() {
-    let ring = support::shared();
-    let policy = support::policy("default");
-    block_on(async {
-        let fresh = support::fresh(ring.ring, &policy, &[Entity::Orders]).await;
-        let opened = async |bucket| {
-            let mut settings = support::settings(&policy, Entity::Orders);
-            settings.history_bucket = Some(bucket);
-            open_with(&fresh.cluster, settings, policy.orders.buckets, CALM).await
-        };
-        let customer = user();
-        let start = Timestamp::parse("2025-06-01T00:00:00Z").unwrap();
-        let mut expected: Vec<Order> = Vec::new();
-        for (turn, bucket) in
-            [HistoryBucket::Month, HistoryBucket::None, HistoryBucket::Month].into_iter().enumerate()
-        {
-            let orders = opened(bucket).await;
-            for n in 0..6 {
-                let made =
-                    order(customer, &format!("{turn}/{n}"), start.plus_s(n * 20 * 86_400 + turn as i64));
-                orders.insert(vec![made.clone()]).await.unwrap();
-                expected.push(made);
-            }
-            // One of those before is moved, and so listed in another place, too.
-            let paid = expected.iter_mut().filter(|order| order.status == OrderStatus::Paid);
-            let earliest = paid.min_by_key(|order| order.created_at).expect("some stand where they were");
-            let moved = orders.transition(earliest.id, OrderStatus::Paid, change(OrderStatus::Shipped)).await;
-            let Ok(Transition::Moved(moved)) = moved else { panic!("{moved:?}") };
-            *earliest = moved;
-            expected.sort_by_key(|order| order.id);
-            for limit in [1, 4, 100] {
-                let mut listed =
-                    whole(async |after| orders.by_user(customer, Period::default(), after, limit).await)
-                        .await;
-                assert!(listed.windows(2).all(|pair| pair[0].position().key() < pair[1].position().key()));
-                listed.sort_by_key(|order| order.id);
-                assert_eq!(listed, expected, "{bucket}, pages of {limit}");
-            }
-        }
-    });
 }
