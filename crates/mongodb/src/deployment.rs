@@ -19,6 +19,7 @@ pub struct Deployment {
     client: Client,
     database: Database,
     config: MongoConfig,
+    is_sharded: bool,
     /// The newest operation time of everything this process wrote.
     written: AtomicU64,
 }
@@ -64,7 +65,7 @@ impl Deployment {
         if !sharded && !hello.contains_key("setName") {
             return Err(ConnectError::Standalone { addresses });
         }
-        Ok(Arc::new(Self { client, database, config, written: AtomicU64::new(0) }))
+        Ok(Arc::new(Self { client, database, config, is_sharded: sharded, written: AtomicU64::new(0) }))
     }
 
     pub fn client(&self) -> &Client {
@@ -73,6 +74,11 @@ impl Deployment {
 
     pub fn database(&self) -> &Database {
         &self.database
+    }
+
+    /// Whether it is behind a mongos.
+    pub fn is_sharded(&self) -> bool {
+        self.is_sharded
     }
 
     pub fn config(&self) -> &MongoConfig {

@@ -1,12 +1,16 @@
 //! The collections of a policy, as data: their indexes and, where the deployment is sharded, their shard keys.
 
 mod apply;
+mod plan;
 mod users;
 
 use mobimir_core::policy::{Entity, Policy, Store};
 use mongodb::bson::Document;
 
-pub use self::apply::apply;
+pub use self::{
+    apply::{apply, carry_out},
+    plan::{Change, Conflict, Plan, SchemaError, Wanted, plan, wanted},
+};
 
 /// One collection of an entity.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,0 +1,333 @@
+//! What has to be done so that a deployment has the indexes and shard keys that a policy asks for. Nothing is ever dropped.
+
+use std::{collections::BTreeMap, fmt};
+
+use futures_util::TryStreamExt;
+use mobimir_core::policy::{Policy, ShardKey, ShardOrder, Store};
+use mongodb::bson::{Bson, Document, doc};
+use thiserror::Error;
+
+use super::{CollectionPlan, Index, of_policy};
+use crate::deployment::Deployment;
+
+/// A collection as a policy wants it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    pub collection: CollectionPlan,
+    /// None where it is not to be sharded.
+    pub shard_key: ShardKey,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// In the order in which they have to be made.
+    pub changes: Vec<Change>,
+    /// What cannot be changed in place. As long as there is one, nothing is changed.
+    pub conflicts: Vec<Conflict>,
+    /// What the deployment has and the policy does not know.
+    pub left_alone: Vec<String>,
+}
+
+/// One command.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// Also makes the collection, if it is not there.
+    CreateIndex {
+        collection: &'static str,
+        index: Index,
+    },
+    ShardCollection {
+        collection: &'static str,
+        key: ShardKey,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    pub collection: String,
+    pub what: String,
+}
+
+#[derive(Debug, Error)]
+pub enum SchemaError {
+    #[error("cannot read what MongoDB has: {0}")]
+    Unreadable(#[source] mongodb::error::Error),
+    #[error("nothing was changed, because {} cannot be changed in place", .0.join(", "))]
+    Conflicts(Vec<String>),
+    #[error("after {done} of {of} changes MongoDB did not take this one: {change}: {source}")]
+    Refused {
+        done: usize,
+        of: usize,
+        change: String,
+        #[source]
+        source: mongodb::error::Error,
+    },
+}
+
+/// What a deployment has of one collection.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Existing {
+    /// By name, as `listIndexes` tells them.
+    indexes: BTreeMap<String, Document>,
+    shard_key: Option<Document>,
+}
+
+/// What a policy asks for in MongoDB.
+pub fn wanted(policy: &Policy) -> Vec<Wanted> {
+    let shard_key = |collection: &CollectionPlan| {
+        let placement = policy.placement(collection.entity).filter(|_| collection.sharded);
+        let settings = placement.filter(|placement| placement.uses(Store::Mongodb))?.mongodb.as_ref();
+        settings.map(|settings| settings.shard_key.clone())
+    };
+    let wanted = |collection: CollectionPlan| {
+        let shard_key = shard_key(&collection).unwrap_or_else(ShardKey::none);
+        Wanted { collection, shard_key }
+    };
+    of_policy(policy).into_iter().map(wanted).collect()
+}
+
+/// Compares what the policy asks for with what the deployment has.
+pub async fn plan(deployment: &Deployment, wanted: &[Wanted]) -> Result<Plan, SchemaError> {
+    let mut plan = Plan::default();
+    let there = deployment.database().list_collection_names().await.map_err(SchemaError::Unreadable)?;
+    for wanted in wanted {
+        let name = wanted.collection.name;
+        let mut existing = Existing::default();
+        if there.iter().any(|there| there == name) {
+            existing.read_indexes(deployment, name).await.map_err(SchemaError::Unreadable)?;
+        }
+        if deployment.is_sharded() {
+            existing.read_shard_key(deployment, name).await.map_err(SchemaError::Unreadable)?;
+        }
+        plan.compare(wanted, &existing, deployment.is_sharded());
+    }
+    Ok(plan)
+}
+
+impl Existing {
+    async fn read_indexes(&mut self, deployment: &Deployment, name: &str) -> mongodb::error::Result<()> {
+        let collection = deployment.database().collection::<Document>(name);
+        let mut cursor = collection.list_indexes().await?;
+        while let Some(model) = cursor.try_next().await? {
+            let options = model.options.unwrap_or_default();
+            let mut index = doc! { "key": model.keys };
+            if options.unique == Some(true) {
+                index.insert("unique", true);
+            }
+            if let Some(after) = options.expire_after {
+                index.insert("expires_after_s", i64::try_from(after.as_secs()).unwrap_or(i64::MAX));
+            }
+            if let Some(only) = options.partial_filter_expression {
+                index.insert("only", only);
+            }
+            self.indexes.insert(options.name.unwrap_or_default(), index);
+        }
+        Ok(())
+    }
+
+    async fn read_shard_key(&mut self, deployment: &Deployment, name: &str) -> mongodb::error::Result<()> {
+        let full = format!("{}.{name}", deployment.database().name());
+        let collections = deployment.client().database("config").collection::<Document>("collections");
+        let found = collections.find_one(doc! { "_id": full }).await?;
+        self.shard_key = found.and_then(|found| found.get_document("key").ok().cloned());
+        Ok(())
+    }
+}
+
+impl Plan {
+    /// Whether the deployment has everything as the policy says.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.conflicts.is_empty()
+    }
+
+    fn compare(&mut self, wanted: &Wanted, existing: &Existing, is_sharded: bool) {
+        let Wanted { collection, shard_key } = wanted;
+        for index in &collection.indexes {
+            match existing.indexes.get(index.name) {
+                None => {
+                    self.changes
+                        .push(Change::CreateIndex { collection: collection.name, index: index.clone() });
+                }
+                Some(there) if same(there, &index.definition()) => {}
+                Some(there) => self.conflict(
+                    collection.name,
+                    format!(
+                        "the index {} is {there} and should be {}; drop it, and apply again",
+                        index.name,
+                        index.definition()
+                    ),
+                ),
+            }
+        }
+        let known = |name: &str| name == "_id_" || collection.indexes.iter().any(|index| index.name == name);
+        for name in existing.indexes.keys().filter(|name| !known(name)) {
+            self.left_alone.push(format!("index {}.{name}", collection.name));
+        }
+        if is_sharded {
+            self.compare_shard_key(collection.name, shard_key, existing.shard_key.as_ref());
+        }
+    }
+
+    fn compare_shard_key(&mut self, name: &'static str, wanted: &ShardKey, existing: Option<&Document>) {
+        match existing {
+            None if wanted.is_none() => {}
+            None => self.changes.push(Change::ShardCollection { collection: name, key: wanted.clone() }),
+            Some(there) if same(there, &key_document(wanted)) => {}
+            Some(there) => self.conflict(
+                name,
+                format!("it is sharded by {there} and should be by {wanted}; reshardCollection changes that"),
+            ),
+        }
+    }
+
+    fn conflict(&mut self, collection: &str, what: String) {
+        self.conflicts.push(Conflict { collection: collection.to_owned(), what });
+    }
+}
+
+impl Index {
+    /// As [`Existing`] has it.
+    fn definition(&self) -> Document {
+        let mut definition = doc! { "key": self.keys.clone() };
+        if self.unique {
+            definition.insert("unique", true);
+        }
+        if self.expires {
+            definition.insert("expires_after_s", 0_i64);
+        }
+        if let Some(only) = &self.only {
+            definition.insert("only", only.clone());
+        }
+        definition
+    }
+}
+
+impl Change {
+    /// For mongosh, on the shop's database.
+    pub fn script(&self, database: &str) -> String {
+        match self {
+            Self::CreateIndex { collection, index } => {
+                let mut options = doc! { "name": index.name };
+                if index.unique {
+                    options.insert("unique", true);
+                }
+                if index.expires {
+                    options.insert("expireAfterSeconds", 0);
+                }
+                if let Some(only) = &index.only {
+                    options.insert("partialFilterExpression", only.clone());
+                }
+                format!("db.{collection}.createIndex({}, {options});", index.keys)
+            }
+            Self::ShardCollection { collection, key } => {
+                format!("sh.shardCollection(\"{database}.{collection}\", {});", key_document(key))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CreateIndex { collection, index } => {
+                write!(f, "index {collection}.{} on {}", index.name, index.keys)
+            }
+            Self::ShardCollection { collection, key } => write!(f, "shard {collection} by {key}"),
+        }
+    }
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.collection, self.what)
+    }
+}
+
+/// As MongoDB takes it.
+pub(super) fn key_document(key: &ShardKey) -> Document {
+    let field = |(name, order): &(String, ShardOrder)| {
+        let order = match order {
+            ShardOrder::Ascending => Bson::Int32(1),
+            ShardOrder::Hashed => Bson::String("hashed".to_owned()),
+        };
+        (name.clone(), order)
+    };
+    key.0.iter().map(field).collect()
+}
+
+/// Servers give numbers back in another type than they were given.
+fn same(one: &Document, other: &Document) -> bool {
+    fn alike(one: &Bson, other: &Bson) -> bool {
+        match (one, other) {
+            (Bson::Document(one), Bson::Document(other)) => same(one, other),
+            (Bson::Array(one), Bson::Array(other)) => {
+                one.len() == other.len() && one.iter().zip(other).all(|(one, other)| alike(one, other))
+            }
+            _ => match (number(one), number(other)) {
+                (Some(one), Some(other)) => one == other,
+                _ => one == other,
+            },
+        }
+    }
+    fn number(value: &Bson) -> Option<f64> {
+        match value {
+            Bson::Int32(number) => Some(f64::from(*number)),
+            // Keys and times are small.
+            Bson::Int64(number) => i32::try_from(*number).ok().map(f64::from),
+            Bson::Double(number) => Some(*number),
+            _ => None,
+        }
+    }
+    one.len() == other.len()
+        && one
+            .iter()
+            .zip(other)
+            .all(|((name, one), (other_name, other))| name == other_name && alike(one, other))
+}
+
+#[cfg(test)]
+mod tests {
+    use mobimir_core::policy::Entity;
+
+    use super::*;
+
+    fn wanted(index: Index, key: &str) -> Wanted {
+        let collection =
+            CollectionPlan { entity: Entity::Orders, name: "orders", indexes: vec![index], sharded: true };
+        Wanted { collection, shard_key: ShardKey::parse(key).expect("a shard key") }
+    }
+
+    #[test]
+    fn what_is_missing_is_made_and_what_is_otherwise_is_named() {
+        let index = Index::new("gone", doc! { "gone_at": 1 }).expires();
+        let wanted = wanted(index.clone(), "{user_id: hashed}");
+        let mut plan = Plan::default();
+        plan.compare(&wanted, &Existing::default(), true);
+        assert_eq!(plan.changes.len(), 2, "{plan:?}");
+        assert_eq!(
+            plan.changes[0].script("shop"),
+            "db.orders.createIndex({ \"gone_at\": 1 }, { \"name\": \"gone\", \"expireAfterSeconds\": 0 });"
+        );
+        assert_eq!(
+            plan.changes[1].script("shop"),
+            "sh.shardCollection(\"shop.orders\", { \"user_id\": \"hashed\" });"
+        );
+
+        let mut existing = Existing { shard_key: Some(doc! { "user_id": "hashed" }), ..Existing::default() };
+        existing.indexes.insert("_id_".into(), doc! { "key": { "_id": 1 } });
+        // With the number as another type.
+        existing.indexes.insert("gone".into(), doc! { "key": { "gone_at": 1.0 }, "expires_after_s": 0 });
+        existing.indexes.insert("by_hand".into(), doc! { "key": { "a": 1 } });
+        let mut plan = Plan::default();
+        plan.compare(&wanted, &existing, true);
+        assert!(plan.is_empty(), "{plan:?}");
+        assert_eq!(plan.left_alone, ["index orders.by_hand"]);
+
+        existing.indexes.insert("gone".into(), doc! { "key": { "gone_at": 1 } });
+        existing.shard_key = Some(doc! { "_id": 1 });
+        let mut plan = Plan::default();
+        plan.compare(&wanted, &existing, true);
+        assert_eq!((plan.changes.len(), plan.conflicts.len()), (0, 2), "{plan:?}");
+        assert!(plan.conflicts[0].to_string().starts_with("orders: the index gone is"), "{plan:?}");
+    }
+}
