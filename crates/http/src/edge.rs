@@ -1,5 +1,5 @@
-//! What happens to every request before and after its handler: a request id, a time limit, a caught panic, a count
-//! and a line in the log.
+//! What happens to every request before and after its handler: a request id, a time limit, a caught panic, what its
+//! sender has seen and has written, a count and a line in the log.
 
 use std::{any::Any, net::SocketAddr, panic::AssertUnwindSafe, time::Instant};
 
@@ -14,7 +14,7 @@ use futures_util::FutureExt;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use tower::ServiceExt;
 
-use crate::{extract::Peer, problem::Problem, state::AppState};
+use crate::{extract::Peer, problem::Problem, read_after, state::AppState};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID_CHARS_MAX: usize = 64;
@@ -41,7 +41,10 @@ impl App {
         if let Some(peer) = peer {
             request.extensions_mut().insert(Peer(peer));
         }
-        let handled = AssertUnwindSafe(self.router.clone().oneshot(request)).catch_unwind();
+        let seen = self.state.read_after.seen(request.headers());
+        let keep = read_after::keeps(&request);
+        let handled = read_after::serve(seen, self.router.clone().oneshot(request));
+        let handled = AssertUnwindSafe(handled).catch_unwind();
         let mut response = match tokio::time::timeout(inner.limits.request_time(), handled).await {
             Ok(Ok(Ok(response))) => response,
             Ok(Ok(Err(never))) => match never {},
@@ -65,6 +68,9 @@ impl App {
         if let Some(path) = path {
             let status = response.status().as_u16();
             tracing::debug!(request = id.to_str().unwrap_or_default(), %method, path, status, took_us = took.as_micros() as u64, "answered");
+        }
+        if read_after::is_write(&method) {
+            self.state.read_after.tell(inner.backend.written(), keep, &mut response);
         }
         let headers = response.headers_mut();
         headers.insert(REQUEST_ID, id);

@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 use mobimir_core::{
     id::UserId,
     page::{PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX},
-    secret,
+    reading, secret,
 };
 use mobimir_shop::{Caller, ClientInfo};
 use serde::{Serialize, de::DeserializeOwned};
@@ -275,7 +275,7 @@ pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response {
 pub(crate) async fn detached<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, Problem> {
-    tokio::spawn(work).await.map_err(|error| {
+    tokio::spawn(reading::under(reading::current(), work)).await.map_err(|error| {
         tracing::error!(%error, "a handler failed");
         Problem::internal()
     })

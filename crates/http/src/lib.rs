@@ -2,6 +2,7 @@
 
 mod api;
 mod console;
+mod cookies;
 mod cursor;
 mod docs;
 mod edge;
@@ -9,6 +10,7 @@ mod extract;
 mod limits;
 mod metrics;
 mod problem;
+mod read_after;
 mod server;
 mod state;
 mod storefront;

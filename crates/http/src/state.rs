@@ -2,15 +2,19 @@
 
 use std::{io::Write, sync::Arc};
 
-use mobimir_core::secret::SecretHash;
+use mobimir_core::{
+    reading::{Position, Served},
+    secret::SecretHash,
+};
 use mobimir_shop::Shop;
 
-use crate::{limits::Limits, metrics::Metrics};
+use crate::{limits::Limits, metrics::Metrics, read_after::Signer};
 
 #[derive(Clone)]
 pub struct AppState {
     pub shop: Shop,
     pub(crate) inner: Arc<Inner>,
+    pub(crate) read_after: Arc<Signer>,
 }
 
 pub(crate) struct Inner {
@@ -34,6 +38,17 @@ pub trait Backend: Send + Sync {
         String::new()
     }
 
+    /// How far the stores are: whoever reads after this finds everything that this process has written so far. Stays at
+    /// its beginning where every read finds that anyway.
+    fn written(&self) -> Position {
+        Position::default()
+    }
+
+    /// How operations were read that copies may answer, those that were.
+    fn served(&self) -> Vec<Served> {
+        Vec::new()
+    }
+
     /// Writes a consistent copy of all data to `out`, except [`Backend::not_dumped`]. Blocks.
     fn dump(&self, out: &mut dyn Write) -> std::io::Result<()>;
 
@@ -55,7 +70,13 @@ impl AppState {
     ) -> Self {
         let operators = operator_tokens.iter().map(|token| SecretHash::of(token.as_bytes())).collect();
         let inner = Inner { operators, limits, metrics: Metrics::new(), backend: backend.into(), policy };
-        Self { shop, inner: Arc::new(inner) }
+        Self { shop, inner: Arc::new(inner), read_after: Arc::new(Signer::random()) }
+    }
+
+    /// Signs `Read-After` with a key that all instances share. Without one, each serves what is current to whoever has
+    /// written through another.
+    pub fn with_read_after_key(self, key: &str) -> Self {
+        Self { read_after: Arc::new(Signer::of(key.as_bytes())), ..self }
     }
 
     pub(crate) fn is_operator(&self, token: &str) -> bool {

@@ -1,6 +1,8 @@
 //! How to reach a deployment. What is decided about the data stands in the policy, not here.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
+
+use mobimir_core::{invariant::InvariantCounters, policy::Reads};
 
 #[derive(Clone, Debug)]
 pub struct MongoConfig {
@@ -11,6 +13,12 @@ pub struct MongoConfig {
     pub connect_timeout: Duration,
     /// How long one request may take in all.
     pub timeout: Duration,
+    /// Where the policy lets each operation read. Without it everything is read from the primary.
+    pub reads: Reads,
+    /// How often heartbeats are written and looked for; nobody is known to be closer than that.
+    pub heartbeat: Duration,
+    /// Where RD-1 is counted.
+    pub invariants: Arc<InvariantCounters>,
 }
 
 impl Default for MongoConfig {
@@ -20,6 +28,9 @@ impl Default for MongoConfig {
             database: "mobimir".to_owned(),
             connect_timeout: Duration::from_secs(5),
             timeout: Duration::from_secs(5),
+            reads: Reads::default(),
+            heartbeat: Duration::from_millis(200),
+            invariants: Arc::default(),
         }
     }
 }

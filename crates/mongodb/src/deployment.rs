@@ -1,19 +1,30 @@
 //! A connection to a replica set or a sharded deployment, shared by all entities that live there.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
-use mobimir_core::reading::Position;
+use mobimir_core::{
+    policy::{ReadOperation, Reads},
+    reading::{Position, Served},
+};
 use mongodb::{
     Client, Database,
     bson::{Timestamp, doc},
+    event::EventHandler,
     options::{ClientOptions, ReadConcern, WriteConcern},
 };
 use thiserror::Error;
 
-use crate::config::MongoConfig;
+use crate::{
+    config::MongoConfig,
+    link::Meters,
+    members::{MemberState, Members, Monitor},
+};
 
 pub struct Deployment {
     client: Client,
@@ -22,6 +33,10 @@ pub struct Deployment {
     is_sharded: bool,
     /// The newest operation time of everything this process wrote.
     written: AtomicU64,
+    members: Arc<Members>,
+    /// Where no read may go to a secondary, nobody looks how far they are.
+    _monitor: Option<Monitor>,
+    meters: Meters,
 }
 
 #[derive(Debug, Error)]
@@ -53,6 +68,9 @@ impl Deployment {
         options.write_concern =
             Some(WriteConcern::builder().w(mongodb::options::Acknowledgment::Majority).journal(true).build());
         options.read_concern = Some(ReadConcern::majority());
+        let members = Arc::new(Members::default());
+        let follower = members.clone();
+        options.sdam_event_handler = Some(EventHandler::callback(move |event| follower.note(event)));
         let addresses = options.hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let client = Client::with_options(options).map_err(bad_address)?;
         let database = client.database(&config.database);
@@ -65,7 +83,19 @@ impl Deployment {
         if !sharded && !hello.contains_key("setName") {
             return Err(ConnectError::Standalone { addresses });
         }
-        Ok(Arc::new(Self { client, database, config, is_sharded: sharded, written: AtomicU64::new(0) }))
+        let is_watched = !sharded && may_read_from_secondaries(&config.reads);
+        let monitor =
+            is_watched.then(|| Monitor::start(client.clone(), &database, members.clone(), config.heartbeat));
+        Ok(Arc::new(Self {
+            client,
+            database,
+            config,
+            is_sharded: sharded,
+            written: AtomicU64::new(0),
+            members,
+            _monitor: monitor,
+            meters: Meters::default(),
+        }))
     }
 
     pub fn client(&self) -> &Client {
@@ -90,11 +120,50 @@ impl Deployment {
         Position(self.written.load(Ordering::Acquire))
     }
 
+    /// The members, and how far each secondary is.
+    pub fn members(&self) -> Vec<MemberState> {
+        self.members.states(Instant::now())
+    }
+
+    /// How each operation was read since the process started, those that were.
+    pub fn served(&self) -> Vec<Served> {
+        self.meters.served()
+    }
+
+    /// Lines for `/metrics`, in the OpenMetrics text format, without its end.
+    pub fn metrics(&self) -> String {
+        self.meters.text(&self.members())
+    }
+
+    /// How old an answer may be, where a secondary may give it.
+    pub(crate) fn budget(&self, operation: ReadOperation) -> Option<Duration> {
+        let budget = self.config.reads.budget(operation)?;
+        u64::try_from(budget.as_ms()).ok().map(Duration::from_millis)
+    }
+
+    pub(crate) fn members_known(&self) -> &Members {
+        &self.members
+    }
+
+    pub(crate) fn meters(&self) -> &Meters {
+        &self.meters
+    }
+
+    /// What a majority is known to have: this process's own writes, and everybody's up to the last heartbeat.
+    pub(crate) fn acknowledged(&self) -> Position {
+        let beat = self.members.newest_beat().map_or(Position(0), |beat| beat.at);
+        beat.max(self.written())
+    }
+
     pub(crate) fn note_written(&self, at: Option<Timestamp>) {
         if let Some(at) = at {
             self.written.fetch_max(position(at).0, Ordering::AcqRel);
         }
     }
+}
+
+fn may_read_from_secondaries(reads: &Reads) -> bool {
+    reads.iter().any(|(operation, _)| reads.budget(operation).is_some())
 }
 
 /// Operation times as a number that rises with them.

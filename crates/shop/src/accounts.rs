@@ -5,7 +5,9 @@ use mobimir_core::{
     id::{self, SessionId, UserId},
     invariant::Invariant,
     page::Page,
+    policy::ReadOperation,
     ports::StoreError,
+    reading,
     secret::{AccessToken, RefreshSecret},
     session::{
         DEVICE_CHARS_MAX, Holder, RefreshToken, RefreshUse, Session, SessionPosition, SessionState,
@@ -114,7 +116,7 @@ impl Shop {
     }
 
     pub async fn user(&self, id: UserId) -> Result<Option<User>, StoreError> {
-        self.stores().users.get(id).await
+        reading::of(ReadOperation::UserProfile, self.stores().users.get(id)).await
     }
 
     pub async fn edit_profile(&self, id: UserId, edit: ProfileEdit) -> Result<Option<User>, RegisterError> {

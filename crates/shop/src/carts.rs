@@ -6,7 +6,9 @@ use mobimir_core::{
     invariant::Invariant,
     money::Money,
     page::Page,
+    policy::ReadOperation,
     ports::StoreError,
+    reading,
     time::Timestamp,
     zone::Zone,
 };
@@ -64,8 +66,11 @@ const NEVER: Timestamp = Timestamp::from_millis(i64::MAX);
 impl Shop {
     pub async fn cart(&self, caller: &Caller) -> Result<CartContents, StoreError> {
         let owner = caller.cart_owner();
-        let stored = self.stores().carts.read(owner, self.now()).await?;
-        self.contents(owner, stored).await
+        let current = async {
+            let stored = self.stores().carts.read(owner, self.now()).await?;
+            self.contents(owner, stored).await
+        };
+        reading::of(ReadOperation::Cart, current).await
     }
 
     /// Puts more of a product into the cart. Under an idempotency key it counts once.
@@ -148,6 +153,14 @@ impl Shop {
         after: Option<CartPosition>,
         limit: usize,
     ) -> Result<Page<AbandonedCart, CartPosition>, StoreError> {
+        reading::of(ReadOperation::AbandonedCarts, self.left_behind(after, limit)).await
+    }
+
+    async fn left_behind(
+        &self,
+        after: Option<CartPosition>,
+        limit: usize,
+    ) -> Result<Page<AbandonedCart, CartPosition>, StoreError> {
         let now = self.now();
         let untouched_since = now.plus_ms(-self.settings().abandoned_after_ms);
         let page = self.stores().carts.untouched(untouched_since, after, limit, now).await?;
@@ -217,9 +230,8 @@ impl Shop {
         if let Some(zone) = zone.filter(|zone| !self.settings().knows_zone(*zone)) {
             return Err(CartError::UnknownZone(zone));
         }
-        let Some(found) = self.stores().products.get(product).await? else {
-            return Err(CartError::UnknownProduct(product));
-        };
+        let found = reading::of(ReadOperation::StockBeforeCart, self.stores().products.get(product)).await?;
+        let Some(found) = found else { return Err(CartError::UnknownProduct(product)) };
         let available = found.best_available(zone);
         if available < requested {
             return Err(CartError::OutOfStock { product_id: product, requested, available });

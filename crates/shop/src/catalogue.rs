@@ -10,11 +10,13 @@ use mobimir_core::{
     invariant::Invariant,
     money::Money,
     page::Page,
+    policy::ReadOperation,
     ports::StoreError,
     product::{
         Attribute, Product, ProductEdit, ProductError, ProductPosition, ProductQuery, StockChange,
         StockOutcome, ZoneStock,
     },
+    reading,
     zone::Zone,
 };
 use thiserror::Error;
@@ -55,16 +57,39 @@ impl Shop {
         Ok(Arc::new(product))
     }
 
+    /// For its page: within the budget that the policy gives that.
     pub async fn product(&self, id: ProductId) -> Result<Option<Arc<Product>>, StoreError> {
-        let product = self.stores().products.get(id).await?;
+        self.product_for(ReadOperation::ProductPage, id).await
+    }
+
+    /// As it is now: what is said of its stock is about to be relied on.
+    pub async fn product_now(&self, id: ProductId) -> Result<Option<Arc<Product>>, StoreError> {
+        self.product_for(ReadOperation::StockBeforeCart, id).await
+    }
+
+    async fn product_for(
+        &self,
+        operation: ReadOperation,
+        id: ProductId,
+    ) -> Result<Option<Arc<Product>>, StoreError> {
+        let product = reading::of(operation, self.stores().products.get(id)).await?;
         if let Some(product) = &product {
             self.check_books(product);
         }
         Ok(product)
     }
 
+    /// For a shelf of the catalogue.
     pub async fn products(&self, ids: &[ProductId]) -> Result<HashMap<ProductId, Arc<Product>>, StoreError> {
-        self.stores().products.get_many(ids).await
+        reading::of(ReadOperation::CatalogueSearch, self.stores().products.get_many(ids)).await
+    }
+
+    /// As they are now, for a cart that is compared with the stock.
+    pub async fn products_now(
+        &self,
+        ids: &[ProductId],
+    ) -> Result<HashMap<ProductId, Arc<Product>>, StoreError> {
+        reading::of(ReadOperation::StockBeforeCart, self.stores().products.get_many(ids)).await
     }
 
     pub async fn edit_product(
@@ -97,11 +122,11 @@ impl Shop {
         &self,
         query: ProductQuery,
     ) -> Result<Page<Arc<Product>, ProductPosition>, StoreError> {
-        self.stores().products.list(query).await
+        reading::of(ReadOperation::CatalogueSearch, self.stores().products.list(query)).await
     }
 
     pub async fn categories(&self) -> Result<Vec<String>, StoreError> {
-        self.stores().products.categories().await
+        reading::of(ReadOperation::CatalogueSearch, self.stores().products.categories()).await
     }
 
     /// STK-1, looked at whenever a product is at hand.

@@ -16,8 +16,10 @@ use mobimir_core::{
     id::{self, AttemptId, ChangeId, OrderId, ProductId, UserId},
     invariant::Invariant,
     order::{Order, OrderLine},
+    policy::ReadOperation,
     ports::{Period, StoreError},
     product::{Decision, Hold, HoldKind, HoldOutcome, QUANTITY_MAX, Verdict},
+    reading,
     time::{Timestamp, Version},
     zone::Zone,
 };
@@ -200,7 +202,8 @@ impl Shop {
         };
         let wanted = counted_together(&wanted)?;
         let ids: Vec<ProductId> = wanted.iter().map(|(product, _)| *product).collect();
-        let products = self.stores().products.get_many(&ids).await?;
+        let current = self.stores().products.get_many(&ids);
+        let products = reading::of(ReadOperation::PriceAtCheckout, current).await?;
         let lines = wanted
             .into_iter()
             .map(|(product_id, quantity)| {
@@ -338,7 +341,8 @@ impl Shop {
         short: &[ShortLine],
     ) -> Result<bool, StoreError> {
         let ids: Vec<ProductId> = short.iter().map(|line| line.product_id).collect();
-        let products = self.stores().products.get_many(&ids).await?;
+        let current = self.stores().products.get_many(&ids);
+        let products = reading::of(ReadOperation::StockAtCheckout, current).await?;
         Ok(products.values().any(|product| {
             product.holds.iter().any(|hold| {
                 hold.order == checkout.order_id && hold.attempt != attempt && hold.kind == HoldKind::Sale

@@ -9,8 +9,10 @@ use mobimir_core::{
     invariant::Invariant,
     order::{Order, OrderPosition, OrderStatus, StatusChange},
     page::Page,
+    policy::ReadOperation,
     ports::{DayFilter, Period, StoreError, Transition},
     product::{Decision, Hold, HoldKind, HoldOutcome, Verdict},
+    reading,
     time::Day,
 };
 use thiserror::Error;
@@ -39,12 +41,27 @@ const RACES_MAX: usize = 32;
 const FULL_WAIT: Duration = Duration::from_millis(5);
 
 impl Shop {
+    /// For whoever looks at it. Nobody is shown a copy of an order that seems unpaid, or seems not to be there: who
+    /// believes that may pay, or order, a second time.
     pub async fn order(&self, id: OrderId) -> Result<Option<Order>, StoreError> {
-        self.stores().orders.get(id).await
+        let order = reading::of(ReadOperation::OrderCard, self.stores().orders.get(id)).await?;
+        if self.settings().orders_from_copies && order.as_ref().is_none_or(|order| is_unpaid(order.status)) {
+            return reading::of(ReadOperation::PaidStatus, self.stores().orders.get(id)).await;
+        }
+        Ok(order)
+    }
+
+    /// For whoever acts on it.
+    pub async fn order_now(&self, id: OrderId) -> Result<Option<Order>, StoreError> {
+        reading::of(ReadOperation::OrderProcessing, self.stores().orders.get(id)).await
     }
 
     pub async fn order_history(&self, id: OrderId) -> Result<Vec<StatusChange>, StoreError> {
-        let history = self.stores().orders.history(id).await?;
+        let mut history = reading::of(ReadOperation::OrderStatus, self.stores().orders.history(id)).await?;
+        let may_be_behind = history.last().is_none_or(|change| is_unpaid(change.status));
+        if self.settings().orders_from_copies && may_be_behind {
+            history = reading::of(ReadOperation::PaidStatus, self.stores().orders.history(id)).await?;
+        }
         let along_the_machine = history.windows(2).all(|pair| pair[0].status.can_become(pair[1].status));
         if !self.inner.invariants.check(Invariant::Ord3, along_the_machine) {
             tracing::error!(order = %id, "ORD-3 is broken: this order's history does not follow the status machine");
@@ -59,7 +76,8 @@ impl Shop {
         after: Option<OrderPosition>,
         limit: usize,
     ) -> Result<Page<Order, OrderPosition>, StoreError> {
-        self.stores().orders.by_user(user, period, after, limit).await
+        let page = self.stores().orders.by_user(user, period, after, limit);
+        reading::of(ReadOperation::OrderHistory, page).await
     }
 
     pub async fn orders_of_day(
@@ -69,7 +87,8 @@ impl Shop {
         after: Option<OrderPosition>,
         limit: usize,
     ) -> Result<Page<Order, OrderPosition>, StoreError> {
-        self.stores().orders.by_day(day, filter, after, limit).await
+        let page = self.stores().orders.by_day(day, filter, after, limit);
+        reading::of(ReadOperation::Analytics, page).await
     }
 
     pub async fn move_order(
@@ -78,7 +97,7 @@ impl Shop {
         to: OrderStatus,
         operator: &str,
     ) -> Result<Order, MoveOrderError> {
-        let order = self.order(id).await?.ok_or(MoveOrderError::NoSuchOrder)?;
+        let order = self.order_now(id).await?.ok_or(MoveOrderError::NoSuchOrder)?;
         let bad = |from| MoveOrderError::BadTransition { from, to };
         if !order.status.can_become(to) {
             return Err(bad(order.status));
@@ -194,7 +213,7 @@ impl Shop {
     /// Writes what a decided cancellation means, as often as need be.
     pub(crate) async fn carry_out_cancellation(&self, checkout: &Checkout) -> Result<Order, MoveOrderError> {
         let Fate::Cancelled { at, operator, .. } = &checkout.fate else { return Err(lost_race().into()) };
-        let order = self.order(checkout.order_id).await?.ok_or(MoveOrderError::NoSuchOrder)?;
+        let order = self.order_now(checkout.order_id).await?.ok_or(MoveOrderError::NoSuchOrder)?;
         let order = self.write_cancellation(order.id, order.status, *at, operator.clone()).await?;
         self.inner.faults.reached(Step::CancellationWritten).await?;
         self.settle_lines(checkout, checkout.verdict()).await?;
@@ -213,7 +232,7 @@ impl Shop {
     ) -> Result<Order, MoveOrderError> {
         for _ in 0..RACES_MAX {
             if from == OrderStatus::Cancelled {
-                return self.order(id).await?.ok_or(MoveOrderError::NoSuchOrder);
+                return self.order_now(id).await?.ok_or(MoveOrderError::NoSuchOrder);
             }
             let legal = from.can_become(OrderStatus::Cancelled);
             if !self.inner.invariants.check(Invariant::Ord3, legal) {
@@ -229,6 +248,11 @@ impl Shop {
         }
         Err(lost_race().into())
     }
+}
+
+/// Whether somebody might still pay for it.
+fn is_unpaid(status: OrderStatus) -> bool {
+    matches!(status, OrderStatus::Pending | OrderStatus::Confirmed)
 }
 
 fn lost_race() -> StoreError {

@@ -12,7 +12,9 @@ use mobimir_core::{
     cart::Owner,
     id::{SessionId, UserId},
     invariant::Invariant,
+    policy::ReadOperation,
     ports::StoreResult,
+    reading,
     secret::AccessToken,
     session::{Holder, Session},
     time::Timestamp,
@@ -72,7 +74,9 @@ impl Shop {
             return Ok(Some(session));
         }
         let epoch = cache.epoch(id);
-        let Some(session) = self.inner.stores.sessions.get(id, now).await? else { return Ok(None) };
+        let stored =
+            reading::of(ReadOperation::SessionCheck, self.inner.stores.sessions.get(id, now)).await?;
+        let Some(session) = stored else { return Ok(None) };
         // SES-1: a store must not return what has expired.
         self.inner.invariants.check(Invariant::Ses1, now < session.expires_at);
         let session = Arc::new(session);

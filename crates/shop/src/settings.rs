@@ -19,6 +19,8 @@ pub struct ShopSettings {
     pub abandoned_after_ms: i64,
     pub order_buckets: BucketCount,
     pub password_memory_kib: u32,
+    /// Orders may be read from copies that are a little behind.
+    pub orders_from_copies: bool,
 }
 
 /// Over how many buckets the orders of a day are spread: what a store says when it is asked, or always the same.
@@ -44,6 +46,7 @@ impl Default for ShopSettings {
             abandoned_after_ms: DAY_MS,
             order_buckets: BucketCount::fixed(1),
             password_memory_kib: 19 * 1024,
+            orders_from_copies: false,
         }
     }
 }

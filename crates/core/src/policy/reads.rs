@@ -46,8 +46,8 @@ pub struct ReadRule {
     pub budget: Option<Period>,
 }
 
-/// One rule for every operation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// One rule for every operation. Without any, everything is read from the primary.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Reads(BTreeMap<ReadOperation, ReadRule>);
 
@@ -60,6 +60,22 @@ impl Reads {
 
     pub fn iter(&self) -> impl Iterator<Item = (ReadOperation, ReadRule)> + '_ {
         self.0.iter().map(|(operation, rule)| (*operation, *rule))
+    }
+
+    /// How old an answer may be, where a secondary may give it.
+    pub fn budget(&self, operation: ReadOperation) -> Option<Period> {
+        let rule = self.rule(operation);
+        rule.budget.filter(|_| rule.from == ReadFrom::Secondary)
+    }
+
+    /// The same with another budget for an operation, or with none: from the primary.
+    pub fn with(mut self, operation: ReadOperation, budget: Option<Period>) -> Self {
+        let rule = match budget {
+            Some(_) => ReadRule { from: ReadFrom::Secondary, budget },
+            None => ReadRule::PRIMARY,
+        };
+        self.0.insert(operation, rule);
+        self
     }
 
     pub(super) fn read(section: &Section<'_>) -> Self {

@@ -145,7 +145,7 @@ async fn stock(
         Operator::require(&headers, &state).await?;
     }
     let product =
-        state.shop.product(ProductId(id)).await?.ok_or_else(|| Problem::not_found("the product"))?;
+        state.shop.product_now(ProductId(id)).await?.ok_or_else(|| Problem::not_found("the product"))?;
     if detail {
         let zones: BTreeMap<&str, StockView> =
             product.stock.iter().map(|(zone, stock)| (zone.as_str(), StockView::from(*stock))).collect();

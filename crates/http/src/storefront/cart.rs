@@ -128,7 +128,7 @@ pub(super) async fn lines(
     zone: Option<Zone>,
 ) -> Result<Vec<Line>, Fault> {
     let ids: Vec<ProductId> = contents.items.iter().map(|item| item.product_id).collect();
-    let products = if ids.is_empty() { Default::default() } else { shop.products(&ids).await? };
+    let products = if ids.is_empty() { Default::default() } else { shop.products_now(&ids).await? };
     let place = zone.map(|zone| format!(", {}", wording::zone(zone))).unwrap_or_default();
     let line = |item: &mobimir_shop::CartItem| {
         let picture = Picture::of_product(item.product_id, &item.name, &item.category);
@@ -184,7 +184,7 @@ async fn put(state: &AppState, visit: &Visit, form: &AddForm) -> Result<Response
     // Whoever only looks around gets no session; this is where one is needed. Nor does a product that cannot be had
     // start one.
     if known.is_none() {
-        let found = shop.product(product).await?.ok_or(Fault::NotFound)?;
+        let found = shop.product_now(product).await?.ok_or(Fault::NotFound)?;
         if found.best_available(zone) < quantity {
             return Ok(page::see_other(visit, back_to, Some(shortage(found.best_available(zone)))));
         }

@@ -11,6 +11,7 @@ use axum::{extract::State, http::StatusCode, response::Response};
 use mobimir_core::{
     checkout::{ADDRESS_CHARS_MAX, IDEMPOTENCY_KEY_CHARS_MAX},
     id::{self, OrderId, UserId},
+    reading,
     zone::Zone,
 };
 use mobimir_shop::{Caller, CartContents, OrderRequest, PlaceOrderError, Placed, Shop};
@@ -183,7 +184,7 @@ async fn order(state: &AppState, visit: &Visit, form: CheckoutForm) -> Result<Re
             refuse(StatusCode::CONFLICT, trouble).await
         }
         // The form was sent before with something else in it.
-        Err(PlaceOrderError::Mismatch) => match shop.order(order_id).await? {
+        Err(PlaceOrderError::Mismatch) => match shop.order_now(order_id).await? {
             Some(order) => {
                 Ok(page::see_other(visit, &format!("/orders/{}", order.id), Some(Notice::Ordered)))
             }
@@ -232,7 +233,7 @@ async fn place_once(
         }
         Err(PlaceOrderError::InProgress)
     };
-    tokio::spawn(work).await.unwrap_or_else(|error| {
+    tokio::spawn(reading::under(reading::current(), work)).await.unwrap_or_else(|error| {
         tracing::error!(%error, "placing an order failed");
         Err(PlaceOrderError::InProgress)
     })

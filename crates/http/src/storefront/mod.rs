@@ -8,7 +8,6 @@ mod assets;
 mod cart;
 mod catalogue;
 mod checkout;
-mod cookies;
 mod fault;
 mod home;
 mod links;

@@ -8,13 +8,14 @@ use axum::{
 use mobimir_shop::{Caller, Shop};
 
 use super::{
-    assets, cookies,
+    assets,
     fault::Fault,
     notice::{NOTICE_MAX_AGE_S, Notice},
     pictures::Picture,
     visit::{self, Visit},
     wording,
 };
+use crate::cookies;
 
 /// Nothing but our own styles and pictures; no scripts at all.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' data:; \

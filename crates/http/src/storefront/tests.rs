@@ -17,12 +17,13 @@ use uuid::Uuid;
 
 use super::{
     catalogue::{self, Card},
-    cookies, links,
+    links,
     notice::Notice,
     orders, origin,
     pictures::Picture,
     wording,
 };
+use crate::cookies;
 
 fn headers(given: &[(&'static str, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();

@@ -9,8 +9,8 @@ use axum::{
 use mobimir_core::{cart, ports::StoreError};
 use mobimir_shop::{Caller, ClientInfo, Shop};
 
-use super::{cookies, fault::Fault, links, notice::Notice};
-use crate::{extract::Peer, state::AppState};
+use super::{fault::Fault, links, notice::Notice};
+use crate::{cookies, extract::Peer, state::AppState};
 
 /// What a browser brings along.
 #[derive(Clone, Debug, Default)]
@@ -27,9 +27,6 @@ pub(super) struct Visit {
 impl Visit {
     pub(super) fn of_headers(headers: &HeaderMap) -> Self {
         let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-        let secure = headers
-            .get("x-forwarded-proto")
-            .is_some_and(|proto| proto.as_bytes().eq_ignore_ascii_case(b"https"));
         Self {
             token: cookies::find(headers, cookies::SESSION)
                 .filter(|token| !token.is_empty())
@@ -40,7 +37,7 @@ impl Visit {
                 user_agent: text(header::USER_AGENT).map(str::to_owned),
                 ..ClientInfo::default()
             },
-            secure,
+            secure: cookies::is_secure(headers),
         }
     }
 

@@ -74,7 +74,7 @@ fn was_never_sent(error: &Error) -> bool {
     matches!(*error.kind, ErrorKind::ServerSelection { .. } | ErrorKind::ConnectionPoolCleared { .. })
 }
 
-fn is_damage(error: &Error) -> bool {
+pub(super) fn is_damage(error: &Error) -> bool {
     matches!(*error.kind, ErrorKind::BsonDeserialization(_) | ErrorKind::Bson(_))
 }
 

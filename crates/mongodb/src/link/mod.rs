@@ -8,13 +8,20 @@
 //! Every document changes by one conditional update of its own. There are no transactions over several.
 
 mod failure;
+mod meter;
+mod reads;
+mod route;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    marker::PhantomData,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use futures_util::TryStreamExt;
 use mobimir_core::{
     policy::Entity,
     ports::{StoreError, StoreResult},
+    reading,
 };
 use mongodb::{
     ClientSession, Collection,
@@ -26,12 +33,19 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::deployment::Deployment;
 
-use self::failure::{Failure, is_duplicate};
+use self::{
+    failure::{Failure, is_duplicate},
+    meter::Meter,
+    reads::{Aggregate, Find, FindOne, Read},
+};
+
+pub(crate) use self::meter::Meters;
 
 pub(crate) struct Link {
     deployment: Arc<Deployment>,
     entity: Entity,
     timeout: Duration,
+    meter: Meter,
 }
 
 /// What an update found and did.
@@ -51,7 +65,8 @@ impl<T: Serialize + DeserializeOwned + Unpin + Send + Sync> Stored for T {}
 impl Link {
     pub(crate) fn new(deployment: Arc<Deployment>, entity: Entity) -> Self {
         let timeout = deployment.config().timeout;
-        Self { deployment, entity, timeout }
+        let meter = deployment.meters().of(entity);
+        Self { deployment, entity, timeout, meter }
     }
 
     pub(crate) fn entity(&self) -> Entity {
@@ -69,7 +84,7 @@ impl Link {
         from: &Collection<T>,
         filter: Document,
     ) -> StoreResult<Option<T>> {
-        self.read(name, async |session| from.find_one(filter).session(session).await).await
+        self.read(name, FindOne { from, filter }).await
     }
 
     /// All documents that meet `filter`, as `options` order and limit them.
@@ -80,11 +95,7 @@ impl Link {
         filter: Document,
         options: FindOptions,
     ) -> StoreResult<Vec<T>> {
-        let read = async |session: &mut ClientSession| {
-            let mut cursor = from.find(filter).with_options(options).session(&mut *session).await?;
-            cursor.stream(session).try_collect().await
-        };
-        self.read(name, read).await
+        self.read(name, Find { from, filter, options }).await
     }
 
     /// What an aggregation gives.
@@ -94,11 +105,7 @@ impl Link {
         from: &Collection<T>,
         pipeline: Vec<Document>,
     ) -> StoreResult<Vec<R>> {
-        let read = async |session: &mut ClientSession| {
-            let mut cursor = from.aggregate(pipeline).session(&mut *session).with_type::<R>().await?;
-            cursor.stream(session).try_collect().await
-        };
-        self.read(name, read).await
+        self.read(name, Aggregate { from, pipeline, gives: PhantomData }).await
     }
 
     /// Inserts a document, unless a unique index has one like it; says whether it did.
@@ -208,16 +215,13 @@ impl Link {
         deleted.await
     }
 
-    async fn read<T>(
-        &self,
-        name: &'static str,
-        read: impl AsyncFnOnce(&mut ClientSession) -> mongodb::error::Result<T>,
-    ) -> StoreResult<T> {
-        let within = async {
-            let mut session = self.deployment.client().start_session().await?;
-            read(&mut session).await
-        };
-        self.within(within).await.map_err(|failure| failure.of_read(name))
+    async fn read<R: Read>(&self, name: &'static str, read: R) -> StoreResult<R::Answer> {
+        let (reading, started) = (reading::current(), Instant::now());
+        let answer = self.routed(reading, started, &read).await;
+        self.meter.ended(name, started.elapsed(), answer.as_ref().err());
+        let (answer, from) = answer.map_err(|failure| failure.of_read(name))?;
+        self.meter.read(reading.operation, from);
+        Ok(answer)
     }
 
     async fn write<T>(
@@ -225,13 +229,16 @@ impl Link {
         name: &'static str,
         write: impl AsyncFnOnce(&mut ClientSession) -> mongodb::error::Result<T>,
     ) -> StoreResult<T> {
+        let started = Instant::now();
         let within = async {
             let mut session = self.deployment.client().start_session().await?;
             let written = write(&mut session).await;
             self.deployment.note_written(session.operation_time());
             written
         };
-        self.within(within).await.map_err(|failure| failure.of_write(name))
+        let written = self.within(within).await;
+        self.meter.ended(name, started.elapsed(), written.as_ref().err());
+        written.map_err(|failure| failure.of_write(name))
     }
 
     async fn within<T>(

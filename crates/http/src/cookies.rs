@@ -1,14 +1,16 @@
-//! Cookies, read and written by hand: two names, and values that need no quoting.
+//! Cookies, read and written by hand: three names, and values that need no quoting.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 
 /// The session's access token.
-pub(super) const SESSION: &str = "mobimir_session";
-/// What the next page should say ([`super::notice::Notice`]).
-pub(super) const NOTICE: &str = "mobimir_notice";
+pub(crate) const SESSION: &str = "mobimir_session";
+/// What the next page should say.
+pub(crate) const NOTICE: &str = "mobimir_notice";
+/// What the visitor has seen ([`crate::read_after`]).
+pub(crate) const READ_AFTER: &str = "mobimir_read_after";
 
 /// The first cookie of that name.
-pub(super) fn find<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+pub(crate) fn find<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers
         .get_all(header::COOKIE)
         .iter()
@@ -20,14 +22,20 @@ pub(super) fn find<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 }
 
 /// A cookie that no script and no other site gets hold of. `None` when the value would not survive as one.
-pub(super) fn set(name: &str, value: &str, max_age_s: i64, secure: bool) -> Option<HeaderValue> {
+pub(crate) fn set(name: &str, value: &str, max_age_s: i64, secure: bool) -> Option<HeaderValue> {
     let fits = value.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.~".contains(&b));
     let secure = if secure { "; Secure" } else { "" };
     let line = format!("{name}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Lax{secure}");
     fits.then(|| HeaderValue::from_str(&line).ok()).flatten()
 }
 
+/// Whether the browser reached us over TLS, as far as a proxy tells.
+pub(crate) fn is_secure(headers: &HeaderMap) -> bool {
+    let proto = headers.get("x-forwarded-proto");
+    proto.is_some_and(|proto| proto.as_bytes().eq_ignore_ascii_case(b"https"))
+}
+
 /// Takes a cookie away.
-pub(super) fn unset(name: &str, secure: bool) -> Option<HeaderValue> {
+pub(crate) fn unset(name: &str, secure: bool) -> Option<HeaderValue> {
     set(name, "", 0, secure)
 }

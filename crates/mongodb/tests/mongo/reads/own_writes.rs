@@ -1,0 +1,101 @@
+//! Everyone reads their own writes, through whichever instance.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use mobimir_core::{policy::ReadOperation, ports::UserStore, reading, time::Version};
+use mobimir_mongodb::{Deployment, MongoUsers};
+
+use super::{assert_kept, block_on, close_secondaries, instance, new_database, numbered, until, voting_set};
+
+/// How many reads of own writes.
+const READS_VARIABLE: &str = "MOBIMIR_OWN_WRITES_READS";
+const READS_DEFAULT: u64 = 4_000;
+const CUSTOMERS: u64 = 16;
+const READS_PER_WRITE: u64 = 10;
+/// A member is stopped and goes on so often during the test.
+const LAG_PERIOD: Duration = Duration::from_millis(700);
+
+#[derive(Default)]
+struct Found {
+    reads: AtomicU64,
+    violations: AtomicU64,
+}
+
+#[test]
+fn everyone_reads_their_own_writes_through_any_instance() {
+    let reads =
+        std::env::var(READS_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(READS_DEFAULT);
+    let (mongo, _turn) = voting_set();
+    mongo.wait_ready().expect("the set is whole");
+    block_on(async {
+        let database = new_database();
+        let instances = [instance(mongo, &database).await, instance(mongo, &database).await];
+        for deployment in &instances {
+            until("both secondaries are known", Duration::from_secs(20), || {
+                close_secondaries(deployment, Duration::from_secs(1)) == 2
+            })
+            .await;
+        }
+        let found = Arc::new(Found::default());
+        let customers = (0..CUSTOMERS)
+            .map(|seed| tokio::spawn(customer(instances.clone(), seed, reads / CUSTOMERS, found.clone())));
+        let customers: Vec<_> = customers.collect();
+        // One secondary falls behind and catches up, again and again.
+        let laggard = mongo.secondary().expect("a secondary");
+        while !customers.iter().all(|customer| customer.is_finished()) {
+            mongo.stop_applying(laggard).expect("it stops applying");
+            tokio::time::sleep(LAG_PERIOD).await;
+            mongo.resume_applying(laggard).expect("it applies again");
+            tokio::time::sleep(LAG_PERIOD).await;
+        }
+        for customer in customers {
+            customer.await.expect("a customer ends well");
+        }
+        let (done, violations) =
+            (found.reads.load(Ordering::Relaxed), found.violations.load(Ordering::Relaxed));
+        let served = instances.iter().flat_map(|deployment| deployment.served());
+        let from_secondaries: u64 = served.map(|served| served.from_secondaries).sum();
+        println!(
+            "{done} reads of own writes, {from_secondaries} from secondaries, {violations} older than the write"
+        );
+        assert!(done >= reads * 9 / 10);
+        assert_eq!(violations, 0);
+        assert!(from_secondaries > done / 10, "secondaries were hardly used: {from_secondaries} of {done}");
+        instances.iter().for_each(|deployment| assert_kept(&deployment.config().invariants));
+    });
+}
+
+/// Writes through one instance, then reads through both, bringing along what the write answered.
+async fn customer(instances: [Arc<Deployment>; 2], seed: u64, reads: u64, found: Arc<Found>) {
+    let stores = instances.clone().map(MongoUsers::new);
+    let mut user = numbered(1);
+    assert!(stores[0].insert(user.clone()).await.expect("the first is written"));
+    let mut done = 0;
+    for round in 0.. {
+        if done >= reads {
+            return;
+        }
+        let through = usize::from((seed + round) % 2 == 0);
+        let expected = user.version;
+        user.version = Version(expected.0 + 1);
+        assert!(stores[through].update(user.clone(), expected).await.expect("the primary is there"));
+        let position = instances[through].written();
+        for nth in 0..READS_PER_WRITE {
+            let read = reading::of(ReadOperation::Analytics, stores[usize::from(nth % 2 == 0)].get(user.id));
+            let shown = reading::after(position, read).await.expect("the primary is there");
+            if shown.is_none_or(|shown| shown.version < user.version) {
+                found.violations.fetch_add(1, Ordering::Relaxed);
+            }
+            found.reads.fetch_add(1, Ordering::Relaxed);
+            done += 1;
+            // At first only the primary can have it, soon the others too.
+            tokio::time::sleep(Duration::from_millis(nth * 15)).await;
+        }
+    }
+}
