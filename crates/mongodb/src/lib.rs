@@ -7,11 +7,13 @@ mod config;
 mod deployment;
 mod leaves;
 mod link;
+mod products;
 pub mod schema;
 mod users;
 
 pub use self::{
     config::MongoConfig,
     deployment::{ConnectError, Deployment},
+    products::MongoProducts,
     users::MongoUsers,
 };

@@ -1,6 +1,7 @@
 //! The collections of a policy, as data: their indexes and, where the deployment is sharded, their shard keys.
 
 mod apply;
+mod products;
 mod users;
 
 use mobimir_core::policy::{Entity, Policy, Store};
@@ -51,10 +52,9 @@ impl Index {
 /// The collections of an entity, whatever the policy.
 pub fn collections(entity: Entity) -> Vec<CollectionPlan> {
     match entity {
+        Entity::Products => products::collections(),
         Entity::Users => users::collections(),
-        Entity::Products | Entity::Carts | Entity::Orders | Entity::OrderHistory | Entity::Sessions => {
-            Vec::new()
-        }
+        Entity::Carts | Entity::Orders | Entity::OrderHistory | Entity::Sessions => Vec::new(),
     }
 }
 
