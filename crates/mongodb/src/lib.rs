@@ -8,6 +8,7 @@ mod deployment;
 mod leaves;
 mod link;
 mod members;
+mod products;
 pub mod schema;
 mod users;
 
@@ -15,5 +16,6 @@ pub use self::{
     config::MongoConfig,
     deployment::{ConnectError, Deployment},
     members::{MemberRole, MemberState},
+    products::MongoProducts,
     users::MongoUsers,
 };

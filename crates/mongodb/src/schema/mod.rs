@@ -2,6 +2,7 @@
 
 mod apply;
 mod plan;
+mod products;
 mod users;
 
 use mobimir_core::policy::{Entity, Policy, Store};
@@ -55,10 +56,9 @@ impl Index {
 /// The collections of an entity, whatever the policy.
 pub fn collections(entity: Entity) -> Vec<CollectionPlan> {
     match entity {
+        Entity::Products => products::collections(),
         Entity::Users => users::collections(),
-        Entity::Products | Entity::Carts | Entity::Orders | Entity::OrderHistory | Entity::Sessions => {
-            Vec::new()
-        }
+        Entity::Carts | Entity::Orders | Entity::OrderHistory | Entity::Sessions => Vec::new(),
     }
 }
 

@@ -1,3 +1,7 @@
 //! The stores on real replica sets of MongoDB, which this binary starts and ends.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod products;
 mod reads;
+mod support;

@@ -1,0 +1,42 @@
+//! Products by id and in every order that the catalogue is asked for, and the checkouts that decide over their stock.
+
+use mobimir_core::policy::Entity;
+use mongodb::bson::doc;
+
+use super::{CollectionPlan, Index};
+
+pub(super) fn collections() -> Vec<CollectionPlan> {
+    vec![products(), checkouts()]
+}
+
+/// Every index of the catalogue ends in what is sorted by and the id, so a page is read from where it starts.
+fn products() -> CollectionPlan {
+    CollectionPlan {
+        entity: Entity::Products,
+        name: "products",
+        indexes: vec![
+            Index::new("category_price", doc! { "category": 1, "price": 1, "_id": 1 }),
+            Index::new("price", doc! { "price": 1, "_id": 1 }),
+            Index::new("category_name", doc! { "category": 1, "name_key": 1, "_id": 1 }),
+            Index::new("name", doc! { "name_key": 1, "_id": 1 }),
+            Index::new("terms_price", doc! { "terms": 1, "price": 1, "_id": 1 }),
+            Index::new("terms_name", doc! { "terms": 1, "name_key": 1, "_id": 1 }),
+            // Only of products that have holds, so it is short whatever the catalogue's length.
+            Index::new("holds", doc! { "_id": 1, "oldest_hold": 1 })
+                .only(doc! { "oldest_hold": { "$exists": true } }),
+        ],
+        sharded: true,
+    }
+}
+
+fn checkouts() -> CollectionPlan {
+    CollectionPlan {
+        entity: Entity::Products,
+        name: "checkouts",
+        indexes: vec![
+            // A checkout that is settled is never due again, and not in it.
+            Index::new("due", doc! { "due_at": 1 }).only(doc! { "due_at": { "$exists": true } }),
+        ],
+        sharded: true,
+    }
+}
