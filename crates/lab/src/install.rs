@@ -105,7 +105,7 @@ fn class_path(lib: &Path) -> Result<String, LabError> {
     Ok(jars.join(":"))
 }
 
-fn lock(path: &Path, progress: &mut dyn FnMut(Step)) -> Result<File, LabError> {
+pub(crate) fn lock(path: &Path, progress: &mut dyn FnMut(Step)) -> Result<File, LabError> {
     let trying = || format!("cannot lock {}", path.display());
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(path).trying(trying)?;
     if file.try_lock().is_err() {
@@ -257,16 +257,16 @@ fn java_version(java: &Path) -> Option<String> {
     Some(line.split('"').nth(1)?.to_owned())
 }
 
-fn find_in_path(program: &str) -> Option<PathBuf> {
+pub(crate) fn find_in_path(program: &str) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(program)).find(|path| is_program(path))
 }
 
-fn is_program(path: &Path) -> bool {
+pub(crate) fn is_program(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
-fn remove(path: &Path) -> Result<(), LabError> {
+pub(crate) fn remove(path: &Path) -> Result<(), LabError> {
     let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     match removed {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -276,7 +276,7 @@ fn remove(path: &Path) -> Result<(), LabError> {
     }
 }
 
-fn rename(from: &Path, to: &Path) -> Result<(), LabError> {
+pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), LabError> {
     fs::rename(from, to).trying(|| format!("cannot rename {} to {}", from.display(), to.display()))
 }
 

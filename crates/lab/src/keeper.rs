@@ -1,4 +1,4 @@
-//! A small process that outlives this one, to end the nodes that it leaves behind.
+//! A small process that outlives this one, to end the servers that it leaves behind.
 
 use std::{
     io::Write,
@@ -15,7 +15,7 @@ const SCRIPT: &str = include_str!("keeper.sh");
 /// Killing takes milliseconds; removing some gigabytes of data may take longer.
 const END_BOUND: Duration = Duration::from_secs(60);
 
-/// As long as it lives, the nodes below a directory end with this process. Dropping it ends them now.
+/// As long as it lives, the servers below a directory end with this process. Dropping it ends them now.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     /// The keeper waits for a line, or for the end, of this.
@@ -29,8 +29,15 @@ pub(crate) enum AtEnd {
     Keep,
 }
 
+impl AtEnd {
+    /// With MOBIMIR_LAB_KEEP set, what a test wrote stays.
+    pub(crate) fn of_tests() -> Self {
+        if std::env::var_os("MOBIMIR_LAB_KEEP").is_some() { AtEnd::Keep } else { AtEnd::Remove }
+    }
+}
+
 impl Keeper {
-    /// `held` stays open until the nodes are gone, and with it what it stands for.
+    /// `held` stays open until they are gone, and with it what it stands for.
     pub(crate) fn guard(dir: &Path, at_end: AtEnd, held: Option<OwnedFd>) -> Result<Self, LabError> {
         let at_end = match at_end {
             AtEnd::Remove => "remove",
@@ -52,10 +59,10 @@ impl Keeper {
         Ok(Keeper { line, child })
     }
 
-    /// Lets the nodes live on.
+    /// Lets the servers live on.
     pub(crate) fn release(mut self) -> Result<(), LabError> {
         if let Some(mut line) = self.line.take() {
-            line.write_all(b"release\n").trying(|| "cannot release the nodes".to_owned())?;
+            line.write_all(b"release\n").trying(|| "cannot release the servers".to_owned())?;
         }
         Ok(())
     }

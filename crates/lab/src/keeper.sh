@@ -1,14 +1,14 @@
-# Ends the nodes below a directory when the process that started them is gone, however it went: that process holds the
-# other end of our standard input. A line "release" lets the nodes live.
+# Ends the servers below a directory when the process that started them is gone, however it went: that process holds the
+# other end of our standard input. A line "release" lets them live.
 # $1: the directory; $2: "remove" if it goes too.
 trap '' HUP INT TERM
 if read -r word && [ "$word" = release ]; then exit 0; fi
-# A node is known by an argument, also one whose id was never written down. The pattern comes by a pipe, or grep would
+# A server is known by an argument, also one whose id was never written down. The patterns come by a pipe, or grep would
 # find itself. Its exit code says nothing: processes come and go while it reads.
-find_nodes() {
-    printf '%s\n' "-Dmobimir.lab.node=$1/" | grep -l -a -s -F -f - /proc/[0-9]*/cmdline
+find_servers() {
+    printf '%s\n' "-Dmobimir.lab.node=$1/" "--dbpath=$1/" | grep -l -a -s -F -f - /proc/[0-9]*/cmdline
 }
-while processes=$(find_nodes "$1"); [ -n "$processes" ]; do
+while processes=$(find_servers "$1"); [ -n "$processes" ]; do
     for process in $processes; do
         id=${process#/proc/}
         kill -KILL "${id%/cmdline}" 2>/dev/null

@@ -12,6 +12,7 @@ use crate::{
     error::Trying,
     keeper::{AtEnd, Keeper},
     look::bytes_below,
+    state,
 };
 
 #[derive(Debug, Clone)]
@@ -89,7 +90,7 @@ impl Lab {
         let install = Install::prepare(&cache_dir(), progress)?;
         let at_end = if there.is_some() { AtEnd::Keep } else { AtEnd::Remove };
         if there.is_none() && root.exists() {
-            if !Ring::claims(&root) {
+            if !state::is_claimed(&root) {
                 return Err(LabError::NotOurs { dir: root });
             }
             // What a start left behind that did not come far enough to write down its ring.
@@ -180,7 +181,7 @@ impl Lab {
             ring.stop_all()?;
         }
         // Also those that nobody wrote down.
-        let at_end = if wipe && Ring::claims(&root) { AtEnd::Remove } else { AtEnd::Keep };
+        let at_end = if wipe && state::is_claimed(&root) { AtEnd::Remove } else { AtEnd::Keep };
         drop(Keeper::guard(&root, at_end, None)?);
         Ok(ran)
     }

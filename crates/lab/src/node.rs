@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{LabError, error::Trying, net::CQL_PORT, process};
+use crate::{LabError, error::Trying, net::CQL_PORT, process, state};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
@@ -31,6 +31,11 @@ pub struct Node {
 impl Node {
     pub(crate) fn dir_in(root: &Path, id: u16) -> PathBuf {
         root.join(format!("node{id}"))
+    }
+
+    /// For messages.
+    pub(crate) fn name(&self) -> String {
+        format!("node {}", self.id)
     }
 
     /// Where a driver connects to.
@@ -65,25 +70,10 @@ impl Node {
 
     pub(crate) fn save(&self) -> Result<(), LabError> {
         fs::create_dir_all(&self.dir).trying(|| format!("cannot make {}", self.dir.display()))?;
-        save(&self.dir.join("node.json"), self)
+        state::save(&self.dir.join("node.json"), self)
     }
 
     pub(crate) fn load(dir: &Path) -> Result<Self, LabError> {
-        Ok(Node { dir: dir.to_owned(), ..load(&dir.join("node.json"))? })
+        Ok(Node { dir: dir.to_owned(), ..state::load(&dir.join("node.json"))? })
     }
-}
-
-/// Whole or not at all.
-pub(crate) fn save(path: &Path, state: &impl Serialize) -> Result<(), LabError> {
-    let text = serde_json::to_string_pretty(state)
-        .map_err(|source| LabError::State { path: path.to_owned(), source })?;
-    let partial = path.with_extension("partial");
-    fs::write(&partial, text)
-        .and_then(|()| fs::rename(&partial, path))
-        .trying(|| format!("cannot write {}", path.display()))
-}
-
-pub(crate) fn load<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, LabError> {
-    let text = fs::read_to_string(path).trying(|| format!("cannot read {}", path.display()))?;
-    serde_json::from_str(&text).map_err(|source| LabError::State { path: path.to_owned(), source })
 }

@@ -1,22 +1,36 @@
 //! Processes by id. An id is believed only if the command line of the process names the node.
 
 use std::{
-    fs,
+    collections::HashMap,
+    fs::{self, File},
     io::{self, Read},
     path::Path,
-    process::{Child, Command, ExitStatus},
+    process::{Child, Command, ExitStatus, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, kill_process},
+};
 
+use crate::{LabError, error::Trying};
+
+/// A server writes its memory to the disk before it ends.
+pub(crate) const STOP_BOUND: Duration = Duration::from_secs(60);
+pub(crate) const KILL_BOUND: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(50);
 const EXEC_BOUND: Duration = Duration::from_secs(1);
 
-/// The argument by which the process of a node is known. It does nothing else.
+/// The argument by which the process of a Java server is known. It does nothing else.
 pub(crate) fn marker(node_dir: &Path) -> String {
     format!("-Dmobimir.lab.node={}/", node_dir.display())
+}
+
+/// The argument by which a mongod, which takes none that does nothing, is known: its data is below its directory.
+pub(crate) fn data_marker(node_dir: &Path) -> String {
+    format!("--dbpath={}/", node_dir.display())
 }
 
 /// The process is there and is the node of that directory; an id that was given to another program since is not, and
@@ -38,14 +52,70 @@ fn has_ended(pid: u32) -> bool {
 }
 
 fn names_node(cmdline: &[u8], node_dir: &Path) -> bool {
-    let marker = marker(node_dir);
-    cmdline.split(|byte| *byte == 0).any(|argument| argument == marker.as_bytes())
+    let (marker, data_marker) = (marker(node_dir), data_marker(node_dir));
+    cmdline
+        .split(|byte| *byte == 0)
+        .any(|argument| argument == marker.as_bytes() || argument.starts_with(data_marker.as_bytes()))
 }
 
-pub(crate) fn signal(pid: u32, signal: Signal) -> io::Result<()> {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no such process id"))?;
-    Ok(kill_process(pid, signal)?)
+pub(crate) fn send(pid: u32, signal: Signal) -> Result<(), LabError> {
+    let trying = || format!("cannot signal the process {pid}");
+    let id = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let id =
+        id.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no such process id")).trying(trying)?;
+    match kill_process(id, signal) {
+        // It has just ended, which is what signals are for here.
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(error) => Err(io::Error::from(error)).trying(trying),
+    }
+}
+
+/// Starts a server in a session of its own: neither Ctrl-C nor the end of the terminal is for it. The program takes the
+/// place of setsid, so the id stays. What it prints goes into a file.
+pub(crate) fn spawn_server(
+    program: &Path,
+    arguments: impl IntoIterator<Item = String>,
+    dir: &Path,
+    output: &Path,
+) -> Result<Child, LabError> {
+    let trying = || format!("cannot write {}", output.display());
+    let output = File::create(output).trying(trying)?;
+    Command::new("setsid")
+        .arg(program)
+        .args(arguments)
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(output.try_clone().trying(trying)?)
+        .stderr(output)
+        .spawn()
+        .trying(|| "cannot start setsid (of the package util-linux)".to_owned())
+}
+
+/// The servers that this process started and has to bury, by their number.
+#[derive(Debug, Default)]
+pub(crate) struct Children {
+    by_id: HashMap<u16, Child>,
+}
+
+impl Children {
+    pub(crate) fn insert(&mut self, id: u16, child: Child) {
+        self.by_id.insert(id, child);
+    }
+
+    /// Takes the exit code of a child that has ended, so that nothing of it is left.
+    pub(crate) fn bury(&mut self, id: u16) {
+        if self.by_id.get_mut(&id).is_some_and(|child| !matches!(child.try_wait(), Ok(None))) {
+            self.by_id.remove(&id);
+        }
+    }
+
+    /// Waits for children that were killed just now.
+    pub(crate) fn bury_all(&mut self) {
+        for child in self.by_id.values_mut() {
+            // There is nobody to tell.
+            let _ = end_within(child, KILL_BOUND);
+        }
+    }
 }
 
 /// Calls until the answer is there or the time is over.
@@ -121,6 +191,8 @@ mod tests {
         assert!(!names_node(&cmdline("-Dmobimir.lab.node=/tmp/ring/node11/"), dir));
         assert!(!names_node(&cmdline("-Dmobimir.lab.node=/tmp/ring2/node1/"), dir));
         assert!(!names_node(&cmdline("/tmp/ring/node1/"), dir));
+        assert!(names_node(&cmdline("--dbpath=/tmp/ring/node1/data"), dir));
+        assert!(!names_node(&cmdline("--dbpath=/tmp/ring/node11/data"), dir));
         assert!(!names_node(b"", dir), "a process that has ended has an empty command line");
         assert!(!is_node(std::process::id(), dir), "an id that was given to another program");
     }

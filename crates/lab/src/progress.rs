@@ -27,12 +27,44 @@ pub enum Step {
     Formed {
         nodes: usize,
     },
+    /// What has come of MongoDB so far.
+    Downloading {
+        megabytes: u64,
+    },
+    Downloaded,
+    StartingMongo {
+        servers: usize,
+    },
+    MongoAccepts {
+        who: String,
+        ready: usize,
+        servers: usize,
+    },
+    Electing,
+    Elected {
+        who: String,
+    },
 }
 
 impl Step {
     /// The step ends something, and its line may stay.
     pub fn is_done(&self) -> bool {
-        matches!(self, Step::Fetched { .. } | Step::Archived | Step::Accepts { .. } | Step::Formed { .. })
+        use Step::*;
+        match self {
+            Fetched { .. } | Archived | Accepts { .. } | Formed { .. } => true,
+            Downloaded | MongoAccepts { .. } | Elected { .. } => true,
+            WaitingForOther | Fetching { .. } | Archiving | Starting { .. } | Forming { .. } => false,
+            Downloading { .. } | StartingMongo { .. } | Electing => false,
+        }
+    }
+
+    /// The step says how far the one before it is, which is too much for a log.
+    pub fn is_detail(&self) -> bool {
+        match self {
+            Step::Fetching { files } => *files > 0,
+            Step::Downloading { megabytes } => *megabytes > 0,
+            _ => false,
+        }
     }
 }
 
@@ -54,6 +86,16 @@ impl fmt::Display for Step {
             Step::Forming { nodes } => write!(f, "waiting until each of {nodes} nodes sees all of them up"),
             Step::Formed { nodes: 1 } => write!(f, "the node is up"),
             Step::Formed { nodes } => write!(f, "all {nodes} nodes see each other up, with one schema"),
+            Step::Downloading { megabytes: 0 } => write!(f, "fetching MongoDB, once (42 MB)"),
+            Step::Downloading { megabytes } => write!(f, "fetching MongoDB, once (42 MB): {megabytes} MB"),
+            Step::Downloaded => write!(f, "fetched MongoDB"),
+            Step::StartingMongo { servers: 1 } => write!(f, "starting 1 mongod"),
+            Step::StartingMongo { servers } => write!(f, "starting {servers} mongods"),
+            Step::MongoAccepts { who, ready, servers } => {
+                write!(f, "{who} accepts connections ({ready} of {servers})")
+            }
+            Step::Electing => write!(f, "waiting until a primary is elected and the others have its data"),
+            Step::Elected { who } => write!(f, "{who} is primary"),
         }
     }
 }

@@ -1,12 +1,9 @@
 //! A ring of nodes: started, looked at, and hurt on purpose.
 
 use std::{
-    collections::HashMap,
-    fs::{self, DirBuilder, File},
     net::{SocketAddr, TcpStream},
-    os::{fd::OwnedFd, unix::fs::DirBuilderExt},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
@@ -19,22 +16,17 @@ use crate::{
     error::Trying,
     keeper::{AtEnd, Keeper},
     net::{self, CQL_PORT},
-    node,
     probe::Probe,
-    process, settings,
+    process::{self, Children, KILL_BOUND, STOP_BOUND},
+    settings,
     spec::NODES_MAX,
+    state,
     tokens::tokens,
 };
 
 /// Six nodes on two busy cores take half a minute; a bootstrap also moves data.
 const READY_BOUND: Duration = Duration::from_secs(300);
-/// A node writes its memory to the disk before it ends.
-const STOP_BOUND: Duration = Duration::from_secs(60);
-const KILL_BOUND: Duration = Duration::from_secs(20);
 const CONNECT_BOUND: Duration = Duration::from_millis(500);
-
-/// Stands in every directory that may be removed with all that is in it.
-const CLAIM: &str = "made-by-mobimir-lab";
 
 /// Nodes are named by their id, from 1 on over all data centres.
 #[derive(Debug)]
@@ -53,8 +45,7 @@ pub struct Ring {
 #[derive(Debug)]
 struct Nodes {
     known: Vec<Node>,
-    /// Those that this process started and has to bury.
-    children: HashMap<u16, Child>,
+    children: Children,
 }
 
 /// What is written down about a ring besides its nodes.
@@ -75,7 +66,7 @@ impl Ring {
     pub fn ephemeral_with(spec: &RingSpec, progress: &mut dyn FnMut(Step)) -> Result<Self, LabError> {
         spec.check()?;
         let install = Install::prepare(&cache_dir(), progress)?;
-        let (root, at_end) = (temporary_dir()?, at_end_of_tests());
+        let (root, at_end) = (state::temporary_dir()?, AtEnd::of_tests());
         Self::guarded(root, spec, install, at_end, progress)
     }
 
@@ -101,9 +92,7 @@ impl Ring {
     pub(crate) fn create(root: PathBuf, spec: &RingSpec, net: Net) -> Result<Self, LabError> {
         spec.check()?;
         net.check_free(spec.nodes())?;
-        fs::create_dir_all(&root).trying(|| format!("cannot make {}", root.display()))?;
-        let claim = root.join(CLAIM);
-        fs::write(&claim, "").trying(|| format!("cannot write {}", claim.display()))?;
+        state::claim(&root)?;
         let mut known = Vec::new();
         let mut id = 0;
         for (dc_index, dc) in (0..).zip(&spec.dcs) {
@@ -127,7 +116,7 @@ impl Ring {
         }
         let file =
             RingFile { server: format!("cassandra-{}", crate::CASSANDRA_VERSION), net, spec: spec.clone() };
-        node::save(&root.join("ring.json"), &file)?;
+        state::save(&root.join("ring.json"), &file)?;
         Ok(Self::with_nodes(root, file, known))
     }
 
@@ -137,7 +126,7 @@ impl Ring {
         if !path.exists() {
             return Ok(None);
         }
-        let file: RingFile = node::load(&path)?;
+        let file: RingFile = state::load(&path)?;
         let mut known = Vec::new();
         for id in 1..=NODES_MAX {
             let dir = Node::dir_in(root, id);
@@ -148,18 +137,13 @@ impl Ring {
         Ok(Some(Self::with_nodes(root.to_owned(), file, known)))
     }
 
-    /// The directory was made for a ring, even if that did not come far, and may be removed.
-    pub(crate) fn claims(root: &Path) -> bool {
-        root.join(CLAIM).exists()
-    }
-
     fn with_nodes(root: PathBuf, file: RingFile, known: Vec<Node>) -> Self {
         Ring {
             root,
             install: OnceLock::new(),
             spec: file.spec,
             net: file.net,
-            nodes: Mutex::new(Nodes { known, children: HashMap::new() }),
+            nodes: Mutex::new(Nodes { known, children: Children::default() }),
             probe: Probe::default(),
             keeper: None,
         }
@@ -243,20 +227,8 @@ impl Ring {
         let dc_nodes = nodes.known.iter().filter(|other| other.dc == node.dc && other.id != id).count();
         settings::write(&self.spec, &node, &seeds, dc_nodes)?;
 
-        let output = node.output();
-        let trying = || format!("cannot write {}", output.display());
-        let output = File::create(&output).trying(trying)?;
-        // In a session of its own: neither Ctrl-C nor the end of the terminal is for the node. The program takes the
-        // place of setsid, so the id stays.
-        let child = Command::new("setsid")
-            .arg(&install.java)
-            .args(settings::server_arguments(install, &self.spec, &node))
-            .current_dir(&node.dir)
-            .stdin(Stdio::null())
-            .stdout(output.try_clone().trying(trying)?)
-            .stderr(output)
-            .spawn()
-            .trying(|| "cannot start setsid (of the package util-linux)".to_owned())?;
+        let arguments = settings::server_arguments(install, &self.spec, &node);
+        let child = process::spawn_server(&install.java, arguments, &node.dir, &node.output())?;
         node.pid = Some(child.id());
         nodes.children.insert(id, child);
         *self.node_of(&mut nodes, id)? = node.clone();
@@ -277,7 +249,7 @@ impl Ring {
             Some(true) => Ok(()),
             Some(false) => {
                 self.bury(id);
-                Err(LabError::Died { id, log: node.log(), tail: node.last_words() })
+                Err(LabError::Died { who: node.name(), log: node.log(), tail: node.last_words() })
             }
             None => Err(timed_out(&node, "it does not accept connections", READY_BOUND)),
         }
@@ -287,9 +259,9 @@ impl Ring {
     pub fn stop(&self, id: u16) -> Result<(), LabError> {
         let node = self.node(id)?;
         let Some(pid) = node.running() else { return Err(LabError::DoesNotRun { id }) };
-        send(pid, Signal::TERM)?;
+        process::send(pid, Signal::TERM)?;
         // One that was paused would never notice.
-        send(pid, Signal::CONT)?;
+        process::send(pid, Signal::CONT)?;
         self.wait_ended(&node, STOP_BOUND)
     }
 
@@ -297,35 +269,35 @@ impl Ring {
     pub fn kill(&self, id: u16) -> Result<(), LabError> {
         let node = self.node(id)?;
         let Some(pid) = node.running() else { return Err(LabError::DoesNotRun { id }) };
-        send(pid, Signal::KILL)?;
+        process::send(pid, Signal::KILL)?;
         self.wait_ended(&node, KILL_BOUND)
     }
 
     /// SIGSTOP: the node keeps its connections and says nothing.
     pub fn pause(&self, id: u16) -> Result<(), LabError> {
         let pid = self.node(id)?.running().ok_or(LabError::DoesNotRun { id })?;
-        send(pid, Signal::STOP)
+        process::send(pid, Signal::STOP)
     }
 
     /// SIGCONT, after [`Ring::pause`].
     pub fn resume(&self, id: u16) -> Result<(), LabError> {
         let pid = self.node(id)?.running().ok_or(LabError::DoesNotRun { id })?;
-        send(pid, Signal::CONT)
+        process::send(pid, Signal::CONT)
     }
 
     /// Ends every node: all are asked, and those that do not end in time are killed.
     pub fn stop_all(&self) -> Result<(), LabError> {
         let running: Vec<Node> = self.nodes().into_iter().filter(|node| node.running().is_some()).collect();
         for pid in running.iter().filter_map(Node::running) {
-            send(pid, Signal::TERM)?;
-            send(pid, Signal::CONT)?;
+            process::send(pid, Signal::TERM)?;
+            process::send(pid, Signal::CONT)?;
         }
         let start = Instant::now();
         for node in &running {
             let left = STOP_BOUND.saturating_sub(start.elapsed());
             if self.wait_ended(node, left).is_err() {
                 if let Some(pid) = node.running() {
-                    send(pid, Signal::KILL)?;
+                    process::send(pid, Signal::KILL)?;
                 }
                 self.wait_ended(node, KILL_BOUND)?;
             }
@@ -403,17 +375,8 @@ impl Ring {
         .ok_or_else(|| timed_out(node, "it does not end", bound))
     }
 
-    /// Whether a child of this process has ended.
-    fn has_ended(&self, id: u16) -> bool {
-        let mut nodes = self.locked();
-        nodes.children.get_mut(&id).is_some_and(|child| !matches!(child.try_wait(), Ok(None)))
-    }
-
-    /// Takes the exit code of a child that has ended, so that nothing of it is left.
     fn bury(&self, id: u16) {
-        if self.has_ended(id) {
-            self.locked().children.remove(&id);
-        }
+        self.locked().children.bury(id);
     }
 
     pub(crate) fn install(&self) -> Result<&Install, LabError> {
@@ -437,10 +400,7 @@ impl Drop for Ring {
     fn drop(&mut self) {
         let Some(keeper) = self.keeper.take() else { return };
         drop(keeper);
-        for child in self.locked().children.values_mut() {
-            // Killed by the keeper just now.
-            let _ = process::end_within(child, KILL_BOUND);
-        }
+        self.locked().children.bury_all();
     }
 }
 
@@ -451,40 +411,13 @@ pub(crate) fn archive_classes(install: Install, target: &Path) -> Result<(), Lab
         format!("-XX:ArchiveClassesAtExit={}", target.display()),
         "-Xlog:cds=off,cds+dynamic=off".to_owned(),
     ];
-    let ring = Ring::guarded(temporary_dir()?, &spec, install, AtEnd::Remove, &mut |_| {})?;
+    let ring = Ring::guarded(state::temporary_dir()?, &spec, install, AtEnd::Remove, &mut |_| {})?;
     ring.stop(1)
-}
-
-/// A new directory that nobody else looks into.
-fn temporary_dir() -> Result<PathBuf, LabError> {
-    let parent = std::env::temp_dir();
-    let parent = parent.canonicalize().trying(|| format!("cannot enter {}", parent.display()))?;
-    let process = std::process::id();
-    for number in 0_u32.. {
-        let dir = parent.join(format!("mobimir-lab-{process}-{number}"));
-        match DirBuilder::new().mode(0o700).create(&dir) {
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            done => return done.map(|()| dir.clone()).trying(|| format!("cannot make {}", dir.display())),
-        }
-    }
-    Ok(parent)
-}
-
-fn at_end_of_tests() -> AtEnd {
-    if std::env::var_os("MOBIMIR_LAB_KEEP").is_some() { AtEnd::Keep } else { AtEnd::Remove }
-}
-
-fn send(pid: u32, signal: Signal) -> Result<(), LabError> {
-    match process::signal(pid, signal) {
-        // It has just ended, which is what signals are for here.
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => Ok(()),
-        sent => sent.trying(|| format!("cannot signal the process {pid}")),
-    }
 }
 
 pub(crate) fn timed_out(node: &Node, what: &str, waited: Duration) -> LabError {
     LabError::TimedOut {
-        id: node.id,
+        who: node.name(),
         what: what.to_owned(),
         waited,
         log: node.log(),
