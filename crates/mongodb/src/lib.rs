@@ -3,14 +3,18 @@
 //! Read [`link`] first: it is the one way to the servers, and where write concern, time limits, the place of a read and the
 //! meaning of failures are dealt with. Each entity is a module with its port.
 
+mod carts;
 mod config;
 mod deployment;
+mod expiry;
 mod leaves;
 mod link;
+mod paging;
 pub mod schema;
 mod users;
 
 pub use self::{
+    carts::MongoCarts,
     config::MongoConfig,
     deployment::{ConnectError, Deployment},
     users::MongoUsers,

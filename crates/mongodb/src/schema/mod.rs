@@ -1,6 +1,7 @@
 //! The collections of a policy, as data: their indexes and, where the deployment is sharded, their shard keys.
 
 mod apply;
+mod carts;
 mod users;
 
 use mobimir_core::policy::{Entity, Policy, Store};
@@ -52,9 +53,8 @@ impl Index {
 pub fn collections(entity: Entity) -> Vec<CollectionPlan> {
     match entity {
         Entity::Users => users::collections(),
-        Entity::Products | Entity::Carts | Entity::Orders | Entity::OrderHistory | Entity::Sessions => {
-            Vec::new()
-        }
+        Entity::Carts => carts::collections(),
+        Entity::Products | Entity::Orders | Entity::OrderHistory | Entity::Sessions => Vec::new(),
     }
 }
 

@@ -1,0 +1,6 @@
+//! The stores on a real replica set of MongoDB, which this binary starts and ends.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod carts;
+mod support;
