@@ -9,6 +9,7 @@ mod deployment;
 mod expiry;
 mod leaves;
 mod link;
+mod orders;
 mod paging;
 pub mod schema;
 mod users;
@@ -17,5 +18,6 @@ pub use self::{
     carts::MongoCarts,
     config::MongoConfig,
     deployment::{ConnectError, Deployment},
+    orders::{MongoOrderHistory, MongoOrders},
     users::MongoUsers,
 };

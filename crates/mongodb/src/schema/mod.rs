@@ -2,6 +2,7 @@
 
 mod apply;
 mod carts;
+mod orders;
 mod users;
 
 use mobimir_core::policy::{Entity, Policy, Store};
@@ -54,7 +55,9 @@ pub fn collections(entity: Entity) -> Vec<CollectionPlan> {
     match entity {
         Entity::Users => users::collections(),
         Entity::Carts => carts::collections(),
-        Entity::Products | Entity::Orders | Entity::OrderHistory | Entity::Sessions => Vec::new(),
+        Entity::Orders => orders::orders(),
+        Entity::OrderHistory => orders::history(),
+        Entity::Products | Entity::Sessions => Vec::new(),
     }
 }
 
