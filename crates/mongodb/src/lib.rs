@@ -12,6 +12,7 @@ mod link;
 mod orders;
 mod paging;
 pub mod schema;
+mod sessions;
 mod users;
 
 pub use self::{
@@ -19,5 +20,6 @@ pub use self::{
     config::MongoConfig,
     deployment::{ConnectError, Deployment},
     orders::{MongoOrderHistory, MongoOrders},
+    sessions::MongoSessions,
     users::MongoUsers,
 };

@@ -3,6 +3,7 @@
 mod apply;
 mod carts;
 mod orders;
+mod sessions;
 mod users;
 
 use mobimir_core::policy::{Entity, Policy, Store};
@@ -57,7 +58,8 @@ pub fn collections(entity: Entity) -> Vec<CollectionPlan> {
         Entity::Carts => carts::collections(),
         Entity::Orders => orders::orders(),
         Entity::OrderHistory => orders::history(),
-        Entity::Products | Entity::Sessions => Vec::new(),
+        Entity::Sessions => sessions::collections(),
+        Entity::Products => Vec::new(),
     }
 }
 

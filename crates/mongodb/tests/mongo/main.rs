@@ -4,4 +4,5 @@
 
 mod carts;
 mod orders;
+mod sessions;
 mod support;
