@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod carts;
+mod failover;
 mod orders;
+mod plans;
 mod sessions;
 mod support;
