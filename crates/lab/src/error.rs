@@ -30,10 +30,12 @@ pub enum LabError {
         "another one is there ({there}), and this one was asked for ({asked}): mobimir lab down --wipe first"
     )]
     OtherShape { there: String, asked: String },
-    #[error("expected nothing, or a ring of this lab, in {dir}: choose another --dir", dir = dir.display())]
+    #[error("expected nothing, or servers of this lab, in {dir}: choose another --dir", dir = dir.display())]
     NotOurs { dir: PathBuf },
     #[error("another command is working on this lab ({path})", path = path.display())]
     Busy { path: PathBuf },
+    #[error("there is no server in {dir}: mobimir lab up starts some (or mobimir lab cassandra, mobimir lab mongo)", dir = dir.display())]
+    Nothing { dir: PathBuf },
     #[error("there is no ring in {dir}: mobimir lab cassandra --nodes 3", dir = dir.display())]
     NoRing { dir: PathBuf },
     #[error("the ring has no node {0}")]
@@ -84,6 +86,8 @@ pub enum LabError {
     Silent { who: String, command: String, waited: Duration },
     #[error("{who} did not do {command}: {source}")]
     Command { who: String, command: String, source: Box<mongodb::error::Error> },
+    #[error("{0} is not sharded")]
+    NotSharded(String),
     #[error("no command of a router that this lab understands: {0}")]
     NotTranslated(String),
     #[error("nodetool {command}: {output}")]

@@ -1,4 +1,4 @@
-//! A person's lab: one ring in a directory, which outlives the program that started it.
+//! A person's lab: one ring in a directory, which outlives the program that started it. MongoDB has its place beside it.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -8,25 +8,35 @@ use std::{
 use serde::Serialize;
 
 use crate::{
-    Install, LabError, Net, Node, Ring, RingSpec, Sight, Step, cache_dir,
+    Install, LabError, MongoCluster, MongoShape, Net, Node, Ring, RingSpec, Sight, Step, cache_dir,
     error::Trying,
     keeper::{AtEnd, Keeper},
     look::bytes_below,
-    state,
+    mongo, state,
 };
+
+/// The directory of the ring in that of the lab.
+const PLACE: &str = "ring";
 
 #[derive(Debug, Clone)]
 pub struct Lab {
     dir: PathBuf,
 }
 
-/// What [`Lab::start`] found.
+/// What [`Lab::start`] or [`Lab::start_mongo`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// There was no ring, or none that ran: now there is one.
+    /// There was none, or none that ran: now there is one.
     Started,
-    /// A ring like this was running, and was left alone.
+    /// One like this was running, and was left alone.
     WasRunning,
+}
+
+/// What [`Lab::up`] started or found.
+#[derive(Debug)]
+pub struct Up {
+    pub ring: (Ring, Outcome),
+    pub mongo: (MongoCluster, Outcome),
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -72,44 +82,63 @@ impl Lab {
         spec: &RingSpec,
         progress: &mut dyn FnMut(Step),
     ) -> Result<(Ring, Outcome), LabError> {
+        self.make_dir()?;
+        let (_lock, root) = self.locked(PLACE)?;
+        let (ring, keeper) = self.start_guarded(root, spec, progress)?;
+        Ok((ring, released(keeper)?))
+    }
+
+    /// Starts a ring and MongoDB, as [`Lab::start`] and [`Lab::start_mongo`] do: both, or neither.
+    pub fn up(
+        &self,
+        spec: &RingSpec,
+        shape: &MongoShape,
+        progress: &mut dyn FnMut(Step),
+    ) -> Result<Up, LabError> {
+        self.make_dir()?;
+        let (_lock, root) = self.locked(PLACE)?;
+        let mongo_root = root.with_file_name(mongo::PLACE);
+        let (ring, ring_keeper) = self.start_guarded(root, spec, progress)?;
+        let (mongo, mongo_keeper) = self.start_mongo_guarded(mongo_root, shape, progress)?;
+        Ok(Up { ring: (ring, released(ring_keeper)?), mongo: (mongo, released(mongo_keeper)?) })
+    }
+
+    /// With the keeper of what was started; there is none if it ran.
+    fn start_guarded(
+        &self,
+        root: PathBuf,
+        spec: &RingSpec,
+        progress: &mut dyn FnMut(Step),
+    ) -> Result<(Ring, Option<Keeper>), LabError> {
         spec.check()?;
         let net = spec.net.unwrap_or(Net::DEFAULT);
         let spec = spec.clone().on(net);
-        fs::create_dir_all(&self.dir).trying(|| format!("cannot make {}", self.dir.display()))?;
-        let (_lock, root) = self.locked()?;
         let there = match Ring::load(&root)? {
             Some(ring) if *ring.spec() != spec => {
                 let (there, asked) = (ring.spec().to_string(), spec.to_string());
                 return Err(LabError::OtherShape { there, asked });
             }
             Some(ring) if ring.nodes().iter().any(|node| node.running().is_some()) => {
-                return Ok((ring, Outcome::WasRunning));
+                return Ok((ring, None));
             }
             there => there,
         };
         let install = Install::prepare(&cache_dir(), progress)?;
-        let at_end = if there.is_some() { AtEnd::Keep } else { AtEnd::Remove };
-        if there.is_none() && root.exists() {
-            if !state::is_claimed(&root) {
-                return Err(LabError::NotOurs { dir: root });
-            }
-            // What a start left behind that did not come far enough to write down its ring.
-            drop(Keeper::guard(&root, AtEnd::Remove, None)?);
-        }
-        let keeper = Keeper::guard(&root, at_end, None)?;
+        let keeper = self.guard_start(&root, there.is_some())?;
         let ring = match there {
             Some(ring) => ring,
             None => Ring::create(root, &spec, net)?,
         };
         let ring = ring.with_install(install);
         ring.start_all(progress)?;
-        keeper.release()?;
-        Ok((ring, Outcome::Started))
+        Ok((ring, Some(keeper)))
     }
 
     /// The ring of the lab, whether it runs or not.
     pub fn ring(&self) -> Result<Ring, LabError> {
-        Ring::load(&self.root()?)?.ok_or_else(|| LabError::NoRing { dir: self.dir.clone() })
+        let none = || LabError::NoRing { dir: self.dir.clone() };
+        let Some(root) = self.place(PLACE)? else { return Err(none()) };
+        Ring::load(&root)?.ok_or_else(none)
     }
 
     pub fn status(&self) -> Result<Vec<NodeStatus>, LabError> {
@@ -142,13 +171,13 @@ impl Lab {
 
     /// One more node, with its share of the data.
     pub fn join(&self, dc: &str) -> Result<Node, LabError> {
-        let _lock = self.locked()?;
+        let _lock = self.locked(PLACE)?;
         self.ring()?.join(dc)
     }
 
     /// Starts a node that was stopped, and waits until all that run see it.
     pub fn start_node(&self, id: u16) -> Result<(), LabError> {
-        let _lock = self.locked()?;
+        let _lock = self.locked(PLACE)?;
         let ring = self.ring()?;
         let node = ring.node(id)?;
         if node.running().is_some() {
@@ -164,7 +193,7 @@ impl Lab {
 
     /// SIGTERM, or SIGKILL.
     pub fn stop_node(&self, id: u16, kill: bool) -> Result<(), LabError> {
-        let _lock = self.locked()?;
+        let _lock = self.locked(PLACE)?;
         let ring = self.ring()?;
         if kill { ring.kill(id) } else { ring.stop(id) }
     }
@@ -174,7 +203,7 @@ impl Lab {
         if !self.dir.exists() {
             return Ok(Vec::new());
         }
-        let (_lock, root) = self.locked()?;
+        let (_lock, root) = self.locked(PLACE)?;
         let mut ran = Vec::new();
         if let Some(ring) = Ring::load(&root)? {
             ran = ring.nodes().iter().filter(|node| node.running().is_some()).map(|node| node.id).collect();
@@ -186,9 +215,29 @@ impl Lab {
         Ok(ran)
     }
 
-    /// One command at a time; also the directory of the ring, which need not be there.
-    fn locked(&self) -> Result<(File, PathBuf), LabError> {
-        let root = self.root()?;
+    pub(crate) fn make_dir(&self) -> Result<(), LabError> {
+        fs::create_dir_all(&self.dir).trying(|| format!("cannot make {}", self.dir.display()))
+    }
+
+    /// Ends what is started below a directory if this process ends before the keeper is released; what was there before
+    /// keeps its data.
+    pub(crate) fn guard_start(&self, root: &Path, was_there: bool) -> Result<Keeper, LabError> {
+        if was_there {
+            return Keeper::guard(root, AtEnd::Keep, None);
+        }
+        if root.exists() {
+            if !state::is_claimed(root) {
+                return Err(LabError::NotOurs { dir: root.to_owned() });
+            }
+            // What a start left behind that did not come far enough to write down what it started.
+            drop(Keeper::guard(root, AtEnd::Remove, None)?);
+        }
+        Keeper::guard(root, AtEnd::Remove, None)
+    }
+
+    /// One command at a time; also the place of some servers, which need not be there.
+    pub(crate) fn locked(&self, place: &str) -> Result<(File, PathBuf), LabError> {
+        let root = self.place(place)?.ok_or_else(|| LabError::Nothing { dir: self.dir.clone() })?;
         let path = self.dir.join("lock");
         let trying = || format!("cannot lock {}", path.display());
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).trying(trying)?;
@@ -199,15 +248,21 @@ impl Lab {
         }
     }
 
-    fn root(&self) -> Result<PathBuf, LabError> {
+    /// The place of some servers in the directory of the lab, if that is there.
+    pub(crate) fn place(&self, place: &str) -> Result<Option<PathBuf>, LabError> {
         match self.dir.canonicalize() {
-            Ok(dir) => Ok(dir.join("ring")),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                Err(LabError::NoRing { dir: self.dir.clone() })
-            }
+            Ok(dir) => Ok(Some(dir.join(place))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).trying(|| format!("cannot enter {}", self.dir.display())),
         }
     }
+}
+
+/// Lets live on what was started.
+pub(crate) fn released(keeper: Option<Keeper>) -> Result<Outcome, LabError> {
+    let Some(keeper) = keeper else { return Ok(Outcome::WasRunning) };
+    keeper.release()?;
+    Ok(Outcome::Started)
 }
 
 impl std::fmt::Display for NodeState {

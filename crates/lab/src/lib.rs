@@ -1,4 +1,4 @@
-//! Real servers on loopback: rings of Apache Cassandra for people, tests and benchmarks.
+//! Real servers on loopback: rings of Apache Cassandra and replica sets of MongoDB, for people, tests and benchmarks.
 //!
 //! A test takes a ring of its own, on a subnet of its own, which ends with the test however that ends:
 //!
@@ -12,7 +12,20 @@
 //! # Ok::<(), mobimir_lab::LabError>(())
 //! ```
 //!
-//! A person has one in a directory that outlives the program: [`Lab::open`], then [`Lab::start`].
+//! A replica set is as easy to have and to hurt:
+//!
+//! ```no_run
+//! use mobimir_lab::{Mongo, MongoSpec};
+//!
+//! let mongo = Mongo::ephemeral(&MongoSpec::for_tests(3))?;
+//! println!("{}", mongo.uri());
+//! mongo.kill(mongo.primary()?)?;
+//! mongo.wait_primary()?;
+//! # Ok::<(), mobimir_lab::LabError>(())
+//! ```
+//!
+//! A person has one of each in a directory that outlives the program: [`Lab::open`], then [`Lab::start`] and
+//! [`Lab::start_mongo`].
 
 mod error;
 mod install;
@@ -33,9 +46,12 @@ mod tokens;
 
 pub use error::LabError;
 pub use install::{CASSANDRA_VERSION, Install, cache_dir};
-pub use lab::{Lab, NodeState, NodeStatus, Outcome};
+pub use lab::{Lab, NodeState, NodeStatus, Outcome, Up};
 pub use look::{HintCounters, Seen, Sight};
-pub use mongo::{MONGODB_VERSION, MemberSpec, Mongo, MongoSpec};
+pub use mongo::{
+    MONGODB_VERSION, MemberSight, MemberSpec, MemberStatus, Mongo, MongoCluster, MongoShape, MongoShards,
+    MongoSpec, ShardsSpec,
+};
 pub use net::Net;
 pub use node::Node;
 pub use probe::Reading;

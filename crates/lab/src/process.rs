@@ -47,8 +47,11 @@ pub(crate) fn is_node(pid: u32, node_dir: &Path) -> bool {
 fn has_ended(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name in parentheses may be anything; the state is the letter after it.
-    let state = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-    state.is_empty() || state.starts_with(['Z', 'X'])
+    let mut fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ');
+    let is_over = fields.next().is_none_or(|state| matches!(state, "" | "Z" | "X"));
+    // As long as one thread lives, so do the ports.
+    let threads = fields.nth(16).and_then(|threads| threads.parse::<u32>().ok());
+    is_over && threads.is_none_or(|threads| threads <= 1)
 }
 
 fn names_node(cmdline: &[u8], node_dir: &Path) -> bool {

@@ -44,6 +44,10 @@ pub enum Step {
     Elected {
         who: String,
     },
+    AddingShards,
+    ShardsAdded {
+        shards: usize,
+    },
 }
 
 impl Step {
@@ -52,9 +56,9 @@ impl Step {
         use Step::*;
         match self {
             Fetched { .. } | Archived | Accepts { .. } | Formed { .. } => true,
-            Downloaded | MongoAccepts { .. } | Elected { .. } => true,
+            Downloaded | MongoAccepts { .. } | Elected { .. } | ShardsAdded { .. } => true,
             WaitingForOther | Fetching { .. } | Archiving | Starting { .. } | Forming { .. } => false,
-            Downloading { .. } | StartingMongo { .. } | Electing => false,
+            Downloading { .. } | StartingMongo { .. } | Electing | AddingShards => false,
         }
     }
 
@@ -95,6 +99,9 @@ impl fmt::Display for Step {
                 write!(f, "{who} accepts connections ({ready} of {servers})")
             }
             Step::Electing => write!(f, "waiting until a primary is elected and the others have its data"),
+            Step::AddingShards => write!(f, "making a cluster of them"),
+            Step::ShardsAdded { shards: 1 } => write!(f, "the cluster has 1 shard"),
+            Step::ShardsAdded { shards } => write!(f, "the cluster has {shards} shards"),
             Step::Elected { who } => write!(f, "{who} is primary"),
         }
     }

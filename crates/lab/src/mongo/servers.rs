@@ -20,6 +20,7 @@ use crate::{
 
 const READY_BOUND: Duration = Duration::from_secs(120);
 const CONNECT_BOUND: Duration = Duration::from_millis(500);
+const PORT_BOUND: Duration = Duration::from_secs(10);
 /// For commands that change something; those that only look have less.
 pub(crate) const COMMAND_BOUND: Duration = Duration::from_secs(60);
 
@@ -103,7 +104,10 @@ impl Servers {
         if server.running().is_some() {
             return Err(LabError::RunsAlready { who: server.name.clone() });
         }
-        ports::check_free(server.port, 1)?;
+        // The system takes its time with the ports of one that has just ended.
+        let bound = if server.pid.is_some() { PORT_BOUND } else { Duration::ZERO };
+        process::wait_for(bound, || ports::check_free(server.port, 1).ok())
+            .ok_or(LabError::PortTaken { port: server.port })?;
         let arguments = server.arguments(&self.parameters);
         let child = process::spawn_server(mongod, arguments, &server.dir, &server.output())?;
         server.pid = Some(child.id());
