@@ -47,7 +47,7 @@ pub(super) fn append(
     let missing = doc! { "$filter": {
         "input": added.clone(),
         "as": "added",
-        "cond": { "$not": [{ "$in": ["$$added.id", "$changes.id"] }] },
+        "cond": { "$not": [{ "$in": ["$$added.id", known()] }] },
     } };
     let longest = |field: &str, time: mongodb::bson::DateTime| {
         doc! { "$cond": [begins_anew(), time, { "$max": [field, time] }] }
@@ -60,6 +60,20 @@ pub(super) fn append(
         "gone_at": longest("$gone_at", gone_at(expires_at, now)),
         "version": next_version(now),
     } }])
+}
+
+/// The ids that [`is_known`](mobimir_core::cart::is_known) finds: of the changes, and of what was packed into them.
+fn known() -> Document {
+    let of_all = |field: &str| {
+        doc! { "$reduce": {
+            "input": field,
+            "initialValue": [],
+            "in": { "$concatArrays": ["$$value", "$$this"] },
+        } }
+    };
+    let parts = of_all("$changes.effect.packed.parts.id");
+    let remembered = of_all("$changes.effect.packed.remembered.id");
+    doc! { "$concatArrays": ["$changes.id", parts, remembered] }
 }
 
 /// The cart that was read, with all of what was read at the beginning of its list: changes only come to its end, a packed

@@ -123,6 +123,7 @@ async fn a_full_list_is_packed_by_whoever_adds() {
     assert_eq!(listed(&fresh).await, 17, "one of all that was there, and what was added");
     // What comes again is known, though it was packed.
     instances[1].append(owner, many, now.plus_ms(DAY_MS), now).await.expect("they are taken");
+    assert_eq!(listed(&fresh).await, 17, "nothing was added again");
     assert_eq!(quantity(&instances[0], owner, now).await, 616, "CRT-1");
 }
 
