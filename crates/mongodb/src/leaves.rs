@@ -6,7 +6,8 @@ use mobimir_core::{
     time::{Timestamp, Version},
     zone::Zone,
 };
-use mongodb::bson::{DateTime, Uuid};
+use mongodb::bson::{DateTime, Document, Uuid, doc, serialize_to_bson};
+use serde::Serialize;
 
 use crate::link::damaged;
 
@@ -51,4 +52,21 @@ pub(crate) fn kopecks(price: Money) -> i64 {
 
 pub(crate) fn price(stored: i64) -> Money {
     Money::from_kopecks(stored.into())
+}
+
+/// The same the other way round. More than 63 bits of units nobody has.
+pub(crate) fn counted(units: u64) -> i64 {
+    i64::try_from(units).unwrap_or(i64::MAX)
+}
+
+/// What the version of a document becomes by a change at `now`, as an update says it: [`Version::next`].
+pub(crate) fn next_version(now: Timestamp) -> Document {
+    let by_the_clock = number(Version::default().next(now));
+    doc! { "$max": [by_the_clock, { "$add": [{ "$ifNull": ["$version", 0_i64] }, 1_i64] }] }
+}
+
+/// A value inside an update that is meant as it stands, whatever dollars it has.
+pub(crate) fn literal(value: &(impl Serialize + ?Sized)) -> StoreResult<Document> {
+    let value = serialize_to_bson(value).map_err(|error| damaged(error.to_string()))?;
+    Ok(doc! { "$literal": value })
 }

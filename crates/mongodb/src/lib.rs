@@ -3,19 +3,27 @@
 //! Read [`link`] first: it is the one way to the servers, and where write concern, time limits, the place of a read and the
 //! meaning of failures are dealt with. Each entity is a module with its port.
 
+mod carts;
 mod config;
 mod deployment;
+mod expiry;
 mod leaves;
 mod link;
 mod members;
 mod products;
+mod orders;
+mod paging;
 pub mod schema;
+mod sessions;
 mod users;
 
 pub use self::{
+    carts::MongoCarts,
     config::MongoConfig,
     deployment::{ConnectError, Deployment},
     members::{MemberRole, MemberState},
     products::MongoProducts,
+    orders::{MongoOrderHistory, MongoOrders},
+    sessions::MongoSessions,
     users::MongoUsers,
 };

@@ -3,6 +3,9 @@
 mod apply;
 mod plan;
 mod products;
+mod carts;
+mod orders;
+mod sessions;
 mod users;
 
 use mobimir_core::policy::{Entity, Policy, Store};
@@ -58,7 +61,10 @@ pub fn collections(entity: Entity) -> Vec<CollectionPlan> {
     match entity {
         Entity::Products => products::collections(),
         Entity::Users => users::collections(),
-        Entity::Carts | Entity::Orders | Entity::OrderHistory | Entity::Sessions => Vec::new(),
+        Entity::Carts => carts::collections(),
+        Entity::Orders => orders::orders(),
+        Entity::OrderHistory => orders::history(),
+        Entity::Sessions => sessions::collections(),
     }
 }
 

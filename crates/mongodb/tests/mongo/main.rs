@@ -2,6 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod carts;
+mod failover;
+mod orders;
+mod plans;
 mod products;
 mod reads;
+mod sessions;
 mod support;

@@ -1,0 +1,61 @@
+//! The orders of users, kept apart from where they are decided: a copy of each in its newest version.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::stream::{self, TryStreamExt};
+use mobimir_core::{
+    id::UserId,
+    order::{Order, OrderPosition},
+    page::Page,
+    policy::Entity,
+    ports::{OrderHistoryStore, Period, StoreResult},
+};
+use mongodb::{Collection, bson::doc};
+
+use super::{document::OrderDoc, of_user, page};
+use crate::{deployment::Deployment, leaves::literal, link::Link};
+
+pub struct MongoOrderHistory {
+    link: Link,
+    orders: Collection<OrderDoc>,
+}
+
+const WRITTEN_AT_ONCE: usize = 16;
+
+impl MongoOrderHistory {
+    pub fn new(deployment: Arc<Deployment>) -> Self {
+        let link = Link::new(deployment, Entity::OrderHistory);
+        Self { orders: link.collection("order_history"), link }
+    }
+
+    async fn write(&self, order: OrderDoc) -> StoreResult<()> {
+        let older = doc! { "_id": order.id, "user_id": order.user_id, "version": { "$lt": order.version } };
+        let update = vec![doc! { "$replaceWith": literal(&order)? }];
+        let write = self.link.update_one("write_history", &self.orders, older.clone(), update.clone(), true);
+        let written = write.await?;
+        if !written.matched && !written.inserted {
+            // One is there that is no older, or somebody was first to write it: then it may have been an older one.
+            self.link.update_one("write_history", &self.orders, older, update, false).await?;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl OrderHistoryStore for MongoOrderHistory {
+    async fn append(&self, orders: Vec<Order>) -> StoreResult<()> {
+        let writes = orders.into_iter().map(|order| Ok(self.write(OrderDoc::copy(order))));
+        stream::iter(writes).try_buffer_unordered(WRITTEN_AT_ONCE).try_collect().await
+    }
+
+    async fn by_user(
+        &self,
+        user: UserId,
+        period: Period,
+        after: Option<OrderPosition>,
+        limit: usize,
+    ) -> StoreResult<Page<Order, OrderPosition>> {
+        page(&self.link, "history_by_user", &self.orders, of_user(user, period, after), limit).await
+    }
+}
