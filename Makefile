@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help run test lint bench bench-cassandra soak tools clean
+.PHONY: help run run-cluster test lint bench bench-cassandra bench-mongo soak tools clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -10,8 +10,12 @@ help: ## this list
 run: need-cargo ## a shop with 10,000 products at http://127.0.0.1:8080
 	$(CARGO) run --release --package mobimir -- demo
 
+run-cluster: tools ## the same shop on MongoDB and Cassandra, which it starts; `mobimir lab down` ends them
+	scripts/run-cluster
+
 test: tools ## all tests, with everything they need installed first
 	$(CARGO) test --workspace
+	MOBIMIR_SUITE_POLICY=default $(CARGO) test --workspace --test suite -- api:: orders:: malformed:: concurrency::
 
 lint: need-cargo ## formatting and lints
 	$(CARGO) fmt --all --check
@@ -21,11 +25,14 @@ bench: need-cargo ## what is promised about speed, measured
 	$(CARGO) build --release --package mobimir --package mobimir-bench
 	$(CARGO) run --release --package mobimir-bench
 
+bench-mongo: tools ## what the ports on MongoDB add to the bare driver, and what stripes give a hot product
+	$(CARGO) run --release --package mobimir-bench -- --mongo
+
 bench-cassandra: tools ## what the ports on Cassandra add to the bare driver, on a ring of three nodes
 	$(CARGO) run --release --package mobimir-bench -- --cassandra
 
 soak: tools ## the tests that take long: more crashes, more random histories
-	MOBIMIR_CRASH_ROUNDS=300 MOBIMIR_SIMULATION_SEEDS=100000 MOBIMIR_CONFORMANCE_CASES=1000 PROPTEST_CASES=10000 $(CARGO) test --workspace
+	MOBIMIR_CRASH_ROUNDS=300 MOBIMIR_SIMULATION_SEEDS=100000 MOBIMIR_CONFORMANCE_CASES=1000 MOBIMIR_LONG_HISTORY=100000 PROPTEST_CASES=10000 $(CARGO) test --workspace
 
 tools: need-cargo ## what the tests need besides Rust: a C compiler, Chromium and its driver, Java 17, Maven
 	@scripts/install-test-tools

@@ -2,16 +2,17 @@
 
 use std::{
     io::Write,
-    sync::{Arc, atomic::AtomicU64, atomic::Ordering},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
-use mobimir_cassandra::Cluster;
 use mobimir_embedded::EmbeddedStore;
 use mobimir_http::Backend;
 
+use crate::homes::Servers;
+
 pub(crate) struct ShopBackend {
     pub(crate) store: EmbeddedStore,
-    pub(crate) cluster: Option<Arc<Cluster>>,
+    pub(crate) servers: Servers,
     /// What is not in the embedded store.
     pub(crate) elsewhere: Option<String>,
 }
@@ -21,12 +22,15 @@ impl Backend for ShopBackend {
         let disk = (!self.store.healthy()).then(|| {
             "the disk refused a write, so nothing more is written; see the log, then start again".to_owned()
         });
-        disk.or_else(|| self.cluster.as_ref()?.trouble())
+        disk.or_else(|| self.servers.cassandra.as_ref()?.trouble())
+            .or_else(|| self.servers.mongodb.as_ref()?.trouble())
     }
 
     fn metrics(&self) -> String {
-        let cluster = self.cluster.as_ref().map(|cluster| cluster.metrics()).unwrap_or_default();
-        engine_metrics(&self.store) + &cluster
+        let Servers { cassandra, mongodb } = &self.servers;
+        let cassandra = cassandra.as_ref().map(|cluster| cluster.metrics()).unwrap_or_default();
+        let mongodb = mongodb.as_ref().map(|deployment| deployment.metrics()).unwrap_or_default();
+        engine_metrics(&self.store) + &cassandra + &mongodb
     }
 
     fn dump(&self, out: &mut dyn Write) -> std::io::Result<()> {

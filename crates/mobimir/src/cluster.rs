@@ -1,15 +1,19 @@
-//! Which cluster a command is about, and how its policy is placed there.
+//! Which servers a command is about, and how its policy is placed there.
 
 use std::{str::FromStr, sync::Arc};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use mobimir_cassandra::{Cluster, ConnectError};
-use mobimir_core::policy::{Policy, Replication, Store};
+use mobimir_core::{
+    invariant::InvariantCounters,
+    policy::{Policy, Replication, Store},
+};
+use mobimir_mongodb::{Deployment, MongoConfig};
 use serde::{Deserialize, Deserializer};
 
 use crate::{
-    config::{CassandraConfig, Config},
+    config::{CassandraConfig, Config, MongodbConfig, Secret},
     policy_command,
 };
 
@@ -21,6 +25,9 @@ pub(crate) struct ClusterArgs {
     /// Data centres and their replicas, instead of those that the policy names: dc1=3 or dc1=3,dc2=3
     #[arg(long, value_name = "DC=N")]
     pub(crate) data_centres: Option<DataCentres>,
+    /// Where MongoDB is [default: mongodb://127.0.0.1:27017]
+    #[arg(long, value_name = "URI")]
+    pub(crate) mongodb: Option<String>,
 }
 
 /// Data centres with the number of replicas in each.
@@ -31,12 +38,15 @@ const REPLICAS_MAX: u8 = 9;
 
 impl ClusterArgs {
     /// Flags come before what is configured.
-    pub(crate) fn over(self, config: &mut CassandraConfig) {
+    pub(crate) fn over(self, config: &mut Config) {
         if let Some(contact_points) = self.contact_points {
-            config.contact_points = contact_points;
+            config.cassandra.contact_points = contact_points;
         }
         if self.data_centres.is_some() {
-            config.data_centres = self.data_centres;
+            config.cassandra.data_centres = self.data_centres;
+        }
+        if let Some(uri) = self.mongodb {
+            config.mongodb.uri = Secret(uri);
         }
     }
 }
@@ -102,6 +112,15 @@ pub(crate) async fn connect(config: &CassandraConfig, policy: &Policy) -> Result
     }
 }
 
+pub(crate) async fn connect_mongodb(
+    config: &MongodbConfig,
+    policy: &Policy,
+    invariants: Arc<InvariantCounters>,
+) -> Result<Arc<Deployment>> {
+    let config = MongoConfig { reads: policy.reads.clone(), invariants, ..config.into() };
+    Deployment::connect(config).await.map_err(|error| anyhow!("{error}"))
+}
+
 /// The command that brings the cluster's tables up to date.
 pub(crate) fn apply_command(config: &Config) -> String {
     let default = CassandraConfig::default();
@@ -114,6 +133,11 @@ pub(crate) fn apply_command(config: &Config) -> String {
     }
     if config.cassandra.keyspace_prefix != default.keyspace_prefix {
         command.push_str(&format!(" --prefix {}", config.cassandra.keyspace_prefix));
+    }
+    let uri = &config.mongodb.uri.0;
+    // Not one with a password in it.
+    if *uri != MongodbConfig::default().uri.0 && !uri.contains('@') {
+        command.push_str(&format!(" --mongodb '{uri}'"));
     }
     command
 }
@@ -132,8 +156,9 @@ pub(crate) fn configured(
     if let Some(prefix) = prefix {
         config.cassandra.keyspace_prefix = prefix;
     }
-    cluster.over(&mut config.cassandra);
+    cluster.over(&mut config);
     config.cassandra.check().context("the command line")?;
+    config.mongodb.check().context("the command line")?;
     Ok(config)
 }
 

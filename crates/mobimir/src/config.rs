@@ -8,6 +8,7 @@ use mobimir_cassandra::ClusterConfig;
 use mobimir_core::{secret, zone::Zone};
 use mobimir_embedded::Options;
 use mobimir_http::Limits;
+use mobimir_mongodb::MongoConfig;
 use mobimir_shop::ShopSettings;
 use serde::Deserialize;
 
@@ -30,6 +31,7 @@ pub(crate) struct Config {
     pub(crate) limits: LimitsConfig,
     pub(crate) embedded: EmbeddedConfig,
     pub(crate) cassandra: CassandraConfig,
+    pub(crate) mongodb: MongodbConfig,
 }
 
 /// A secret: never written to logs or errors.
@@ -87,8 +89,22 @@ pub(crate) struct CassandraConfig {
     pub(crate) data_centres: Option<DataCentres>,
 }
 
+/// How to reach MongoDB, if the policy places something there.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct MongodbConfig {
+    /// With the password in it, if there is one.
+    pub(crate) uri: Secret,
+    pub(crate) database: String,
+    pub(crate) connect_timeout_ms: u64,
+    pub(crate) timeout_ms: u64,
+}
+
 /// Keyspaces have at most 48 characters, and `_order_history` has to fit.
 pub(crate) const KEYSPACE_PREFIX_CHARS_MAX: usize = 32;
+
+/// MongoDB allows 63 bytes.
+const DATABASE_BYTES_MAX: usize = 63;
 
 /// Every key, and how its environment variable is read.
 const KEYS: &[(&str, Kind)] = &[
@@ -119,6 +135,10 @@ const KEYS: &[(&str, Kind)] = &[
     ("cassandra.keyspace_prefix", Kind::Text),
     ("cassandra.connect_timeout_ms", Kind::Number),
     ("cassandra.data_centres", Kind::Text),
+    ("mongodb.uri", Kind::Text),
+    ("mongodb.database", Kind::Text),
+    ("mongodb.connect_timeout_ms", Kind::Number),
+    ("mongodb.timeout_ms", Kind::Number),
 ];
 
 #[derive(Clone, Copy)]
@@ -144,6 +164,32 @@ impl Default for Config {
             limits: LimitsConfig::default(),
             embedded: EmbeddedConfig::default(),
             cassandra: CassandraConfig::default(),
+            mongodb: MongodbConfig::default(),
+        }
+    }
+}
+
+impl Default for MongodbConfig {
+    fn default() -> Self {
+        let config = MongoConfig::default();
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            uri: Secret(config.uri),
+            database: config.database,
+            connect_timeout_ms: ms(config.connect_timeout),
+            timeout_ms: ms(config.timeout),
+        }
+    }
+}
+
+impl From<&MongodbConfig> for MongoConfig {
+    fn from(config: &MongodbConfig) -> Self {
+        Self {
+            uri: config.uri.0.clone(),
+            database: config.database.clone(),
+            connect_timeout: Duration::from_millis(config.connect_timeout_ms),
+            timeout: Duration::from_millis(config.timeout_ms),
+            ..Self::default()
         }
     }
 }
@@ -291,7 +337,25 @@ impl Config {
         {
             bail!("limits: expected numbers above zero");
         }
-        self.cassandra.check()
+        self.cassandra.check()?;
+        self.mongodb.check()
+    }
+}
+
+impl MongodbConfig {
+    pub(crate) fn check(&self) -> Result<()> {
+        if !self.uri.0.starts_with("mongodb://") {
+            bail!("mongodb.uri: expected an address like mongodb://127.0.0.1:27017/?replicaSet=rs0");
+        }
+        let is_name = (1..=DATABASE_BYTES_MAX).contains(&self.database.len())
+            && self.database.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+        if !is_name {
+            bail!("mongodb.database: expected a name of a-z, 0-9, '_' and '-', got {:?}", self.database);
+        }
+        if self.connect_timeout_ms == 0 || self.timeout_ms == 0 {
+            bail!("mongodb: expected times above zero");
+        }
+        Ok(())
     }
 }
 
@@ -336,6 +400,7 @@ mod tests {
             "log_format" => "json".to_owned(),
             "cassandra.keyspace_prefix" => "other".to_owned(),
             "cassandra.data_centres" => "dc1=3, east-1=1".to_owned(),
+            "mongodb.uri" => "mongodb://10.0.0.1:27017".to_owned(),
             _ => "12345678".to_owned(),
         };
         for (key, _) in KEYS {
@@ -349,8 +414,13 @@ mod tests {
                 _ => ("", Config::parse("", "c", none).unwrap()),
             };
             let changed = Config::parse(file, "c", |asked| (asked == variable).then(|| text(key))).unwrap();
-            if *key == "cassandra.password" {
-                assert_eq!(changed.cassandra.password.unwrap().0, text(key));
+            let secret = match *key {
+                "cassandra.password" => changed.cassandra.password.as_ref(),
+                "mongodb.uri" => Some(&changed.mongodb.uri),
+                _ => None,
+            };
+            if let Some(secret) = secret {
+                assert_eq!(secret.0, text(key));
                 continue;
             }
             let before = format!("{before:?}");
@@ -378,6 +448,14 @@ mod tests {
             ("connect_timeout_ms = 0", "above zero"),
         ] {
             let message = wrong(&format!("[cassandra]\n{text}"));
+            assert!(message.contains(expected), "{text}: {message}");
+        }
+        for (text, expected) in [
+            ("uri = \"127.0.0.1\"", "expected an address like mongodb://"),
+            ("database = \"a.b\"", "expected a name"),
+            ("timeout_ms = 0", "above zero"),
+        ] {
+            let message = wrong(&format!("[mongodb]\n{text}"));
             assert!(message.contains(expected), "{text}: {message}");
         }
     }

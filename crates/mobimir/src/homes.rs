@@ -8,11 +8,15 @@ use mobimir_cassandra::{
     ConnectError, OrderOptions, schema,
 };
 use mobimir_core::{
+    invariant::InvariantCounters,
     policy::{CassandraSettings, Entity, Policy, Store},
-    ports::Stores,
+    ports::{OrderHistoryStore, Stores},
     time::{Clock, SystemClock},
 };
 use mobimir_embedded::EmbeddedStore;
+use mobimir_mongodb::{
+    Deployment, MongoCarts, MongoOrderHistory, MongoOrders, MongoProducts, MongoSessions, MongoUsers,
+};
 use mobimir_shop::{BucketCount, SeparateHistory};
 
 use crate::{
@@ -24,40 +28,25 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Homes<'a> {
     policy: &'a Policy,
-    embedded_for_mongodb: bool,
+}
+
+/// The servers that something lives on.
+#[derive(Clone, Default)]
+pub(crate) struct Servers {
+    pub(crate) cassandra: Option<Arc<Cluster>>,
+    pub(crate) mongodb: Option<Arc<Deployment>>,
 }
 
 /// Says in a data directory what of the shop's data is not there.
 const ELSEWHERE_FILE: &str = "ELSEWHERE";
 
 impl<'a> Homes<'a> {
-    /// Refuses a policy that needs a store which cannot be reached.
-    pub(crate) fn new(policy: &'a Policy, embedded_for_mongodb: bool) -> Result<Self> {
-        let homes = Self { policy, embedded_for_mongodb };
-        let unreachable = homes.of(Store::Mongodb);
-        if !unreachable.is_empty() {
-            bail!(
-                "the policy {} places {} in MongoDB, which this version cannot reach yet; use --policy embedded, or \
-                 --embedded-for-mongodb to keep them in the embedded store instead",
-                policy.name,
-                named(&unreachable)
-            );
-        }
-        if embedded_for_mongodb {
-            let in_mongodb = Self { policy, embedded_for_mongodb: false }.of(Store::Mongodb);
-            if !in_mongodb.is_empty() {
-                let entities = named(&in_mongodb);
-                tracing::warn!(%entities, "kept in the embedded store instead of MongoDB: for a laboratory");
-            }
-        }
-        Ok(homes)
+    pub(crate) fn new(policy: &'a Policy) -> Self {
+        Self { policy }
     }
 
     fn home(&self, entity: Entity) -> Option<Store> {
-        match self.policy.placement(entity)?.home {
-            Store::Mongodb if self.embedded_for_mongodb => Some(Store::Embedded),
-            home => Some(home),
-        }
+        self.policy.placement(entity).map(|placement| placement.home)
     }
 
     /// The entities that live in a store.
@@ -67,38 +56,91 @@ impl<'a> Homes<'a> {
 
     /// What is not in the data directory, as a person reads it; `None` when all is there.
     pub(crate) fn elsewhere(&self) -> Option<String> {
-        let elsewhere = self.of(Store::Cassandra);
-        (!elsewhere.is_empty()).then(|| format!("{} (in Cassandra)", named(&elsewhere)))
+        let in_store = |(store, name): (Store, &str)| {
+            let entities = self.of(store);
+            (!entities.is_empty()).then(|| format!("{} (in {name})", named(&entities)))
+        };
+        let parts: Vec<String> = [(Store::Mongodb, "MongoDB"), (Store::Cassandra, "Cassandra")]
+            .into_iter()
+            .filter_map(in_store)
+            .collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
     }
 
-    /// A connection to Cassandra, if something lives there and its tables are as the policy says.
-    pub(crate) async fn connect(&self, config: &Config) -> Result<Option<Arc<Cluster>>> {
-        if self.of(Store::Cassandra).is_empty() {
-            return Ok(None);
+    /// Connections to where something lives, if everything there is as the policy says.
+    pub(crate) async fn connect(
+        &self,
+        config: &Config,
+        invariants: Arc<InvariantCounters>,
+    ) -> Result<Servers> {
+        let mut servers = Servers::default();
+        if !self.of(Store::Mongodb).is_empty() {
+            let deployment = cluster::connect_mongodb(&config.mongodb, self.policy, invariants).await?;
+            let wanted = mobimir_mongodb::schema::wanted(self.policy);
+            let plan = mobimir_mongodb::schema::plan(&deployment, &wanted).await?;
+            self.check("indexes in MongoDB", plan.changes.len() + plan.conflicts.len(), config)?;
+            servers.mongodb = Some(deployment);
         }
-        let cluster = cluster::connect(&config.cassandra, self.policy).await?;
-        let keyspaces = schema::keyspaces(self.policy, &config.cassandra.keyspace_prefix);
-        let plan = schema::plan(&cluster, &keyspaces).await?;
-        if !plan.is_empty() {
-            let differences = plan.changes.len() + plan.conflicts.len();
+        if !self.of(Store::Cassandra).is_empty() {
+            let cluster = cluster::connect(&config.cassandra, self.policy).await?;
+            let keyspaces = schema::keyspaces(self.policy, &config.cassandra.keyspace_prefix);
+            let plan = schema::plan(&cluster, &keyspaces).await?;
+            self.check("tables in Cassandra", plan.changes.len() + plan.conflicts.len(), config)?;
+            servers.cassandra = Some(cluster);
+        }
+        Ok(servers)
+    }
+
+    fn check(&self, what: &str, differences: usize, config: &Config) -> Result<()> {
+        if differences > 0 {
             bail!(
-                "the tables in Cassandra are not as the policy {} says ({differences} differences): {}",
+                "the {what} are not as the policy {} says ({differences} differences): {}",
                 self.policy.name,
                 apply_command(config)
             );
         }
-        Ok(Some(cluster))
+        Ok(())
     }
 
     /// Each entity from its home, and over how many buckets its orders are spread.
     pub(crate) async fn open(
         &self,
         embedded: &EmbeddedStore,
-        cluster: Option<&Arc<Cluster>>,
+        servers: &Servers,
     ) -> Result<(Stores, BucketCount)> {
         let mut stores = embedded.stores();
+        if let Some(deployment) = &servers.mongodb {
+            self.open_mongodb(&mut stores, deployment);
+        }
         let mut buckets = BucketCount::fixed(self.policy.order_buckets());
-        let Some(cluster) = cluster else { return Ok((stores, buckets)) };
+        if let Some(cluster) = &servers.cassandra {
+            self.open_cassandra(&mut stores, &mut buckets, cluster).await?;
+        }
+        self.open_history(&mut stores, servers).await?;
+        Ok((stores, buckets))
+    }
+
+    fn open_mongodb(&self, stores: &mut Stores, deployment: &Arc<Deployment>) {
+        for entity in self.of(Store::Mongodb) {
+            let deployment = deployment.clone();
+            match entity {
+                Entity::Products => stores.products = Arc::new(MongoProducts::new(deployment)),
+                Entity::Users => stores.users = Arc::new(MongoUsers::new(deployment)),
+                Entity::Carts => stores.carts = Arc::new(MongoCarts::new(deployment)),
+                Entity::Orders => stores.orders = Arc::new(MongoOrders::new(deployment)),
+                Entity::Sessions => stores.sessions = Arc::new(MongoSessions::new(deployment)),
+                // See `open_history`.
+                Entity::OrderHistory => {}
+            }
+        }
+    }
+
+    async fn open_cassandra(
+        &self,
+        stores: &mut Stores,
+        buckets: &mut BucketCount,
+        cluster: &Arc<Cluster>,
+    ) -> Result<()> {
         for entity in self.of(Store::Cassandra) {
             let settings = self.settings(entity)?;
             let cluster = cluster.clone();
@@ -114,25 +156,38 @@ impl<'a> Homes<'a> {
                     let orders = orders.map_err(one_line)?;
                     // What all instances have agreed on.
                     let plan = orders.buckets();
-                    buckets = BucketCount::asked(move |now| plan.count_at(now));
+                    *buckets = BucketCount::asked(move |now| plan.count_at(now));
                     stores.orders = Arc::new(orders);
                 }
                 Entity::Sessions => {
                     let sessions = CassandraSessions::open(cluster, settings).await;
                     stores.sessions = Arc::new(sessions.map_err(one_line)?);
                 }
-                Entity::OrderHistory => {
-                    let history = CassandraOrderHistory::open(cluster, settings).await.map_err(one_line)?;
-                    // Orders live elsewhere, and come before it in the list of entities.
-                    let orders = SeparateHistory::new(stores.orders, Arc::new(history));
-                    orders.catch_up(SystemClock.now()).await?;
-                    stores.orders = Arc::new(orders);
-                }
-                // The policy does not place them here.
-                Entity::Products | Entity::Users => {}
+                // The policy does not place the first two here; for the third see `open_history`.
+                Entity::Products | Entity::Users | Entity::OrderHistory => {}
             }
         }
-        Ok((stores, buckets))
+        Ok(())
+    }
+
+    /// A history with a home of its own stands beside the orders, wherever those are.
+    async fn open_history(&self, stores: &mut Stores, servers: &Servers) -> Result<()> {
+        let history: Arc<dyn OrderHistoryStore> =
+            match (self.home(Entity::OrderHistory), &servers.mongodb, &servers.cassandra) {
+                (Some(Store::Mongodb), Some(deployment), _) => {
+                    Arc::new(MongoOrderHistory::new(deployment.clone()))
+                }
+                (Some(Store::Cassandra), _, Some(cluster)) => {
+                    let settings = self.settings(Entity::OrderHistory)?;
+                    let history = CassandraOrderHistory::open(cluster.clone(), settings).await;
+                    Arc::new(history.map_err(one_line)?)
+                }
+                _ => return Ok(()),
+            };
+        let orders = SeparateHistory::new(stores.orders.clone(), history);
+        orders.catch_up(SystemClock.now()).await?;
+        stores.orders = Arc::new(orders);
+        Ok(())
     }
 
     fn settings(&self, entity: Entity) -> Result<CassandraSettings> {
@@ -185,20 +240,17 @@ mod tests {
     }
 
     #[test]
-    fn mongodb_is_refused_by_name_or_stood_in_for() {
-        let policy = policy("history-only");
-        let refused = Homes::new(&policy, false).unwrap_err().to_string();
-        assert!(refused.contains("places products, users and orders in MongoDB"), "{refused}");
-        assert!(refused.contains("--embedded-for-mongodb"), "{refused}");
-        let homes = Homes::new(&policy, true).unwrap();
-        assert_eq!(homes.of(Store::Embedded), [Entity::Products, Entity::Users, Entity::Orders]);
-        assert_eq!(homes.elsewhere().unwrap(), "carts, order history and sessions (in Cassandra)");
+    fn what_is_elsewhere_is_named_with_its_place() {
+        assert_eq!(
+            Homes::new(&policy("history-only")).elsewhere().unwrap(),
+            "products, users and orders (in MongoDB), carts, order history and sessions (in Cassandra)"
+        );
     }
 
     #[test]
     fn what_is_all_in_one_place_is_nowhere_else() {
         let policy = Policy::embedded();
-        assert_eq!(Homes::new(&policy, false).unwrap().elsewhere(), None);
+        assert_eq!(Homes::new(&policy).elsewhere(), None);
         let dir = tempfile::tempdir().unwrap();
         note_elsewhere(dir.path(), Some("carts (in Cassandra)")).unwrap();
         assert_eq!(noted_elsewhere(dir.path()).as_deref(), Some("carts (in Cassandra)"));

@@ -1,15 +1,19 @@
-//! `mobimir schema`: the tables that a policy asks for, printed, compared with a cluster, and made there.
+//! `mobimir schema`: the tables and indexes that a policy asks for, printed, compared with the servers, and made there.
 
-use std::{io::IsTerminal, path::PathBuf, process::ExitCode, time::Duration};
+use std::{io::IsTerminal, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::Result;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use mobimir_cassandra::{
     Cluster,
-    schema::{self, Change, Keyspace, Plan},
+    schema::{self as tables, Keyspace},
 };
 use mobimir_core::policy::Policy;
+use mobimir_mongodb::{
+    Deployment,
+    schema::{self as indexes, Wanted as Collection},
+};
 use serde_json::json;
 
 use crate::{
@@ -21,7 +25,7 @@ use crate::{
 
 const TICK: Duration = Duration::from_millis(100);
 
-/// Make the tables that a policy asks for in Cassandra
+/// Make the tables that a policy asks for in Cassandra, and the indexes in MongoDB
 #[derive(Debug, Args)]
 pub(crate) struct SchemaArgs {
     #[command(subcommand)]
@@ -35,22 +39,32 @@ enum SchemaCommand {
     Apply(ApplyArgs),
 }
 
-/// Print the tables as CQL, as cqlsh takes it; no cluster is needed
+/// Print the tables as CQL and the indexes as commands of mongosh; no server is needed
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   mobimir schema print --policy default
-  mobimir schema print --policy bucketed --data-centres dc1=3 > tables.cql")]
+  mobimir schema print --policy bucketed --data-centres dc1=3 --store cassandra > tables.cql
+  mobimir schema print --policy default --store mongodb > indexes.js")]
 struct PrintArgs {
     #[command(flatten)]
     of: PolicyArgs,
     /// Data centres and their replicas, instead of those that the policy names: dc1=3 or dc1=3,dc2=3
     #[arg(long, value_name = "DC=N")]
     data_centres: Option<DataCentres>,
+    /// Only what belongs to one kind of server, so that its shell can take it
+    #[arg(long, value_enum)]
+    store: Option<ServerKind>,
 }
 
-/// Say what the cluster has otherwise than the policy says; nothing is changed
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ServerKind {
+    Cassandra,
+    Mongodb,
+}
+
+/// Say what the servers have otherwise than the policy says; nothing is changed
 ///
-/// Tables and columns that the policy does not know are left alone, and named.
+/// Tables, columns and indexes that the policy does not know are left alone, and named.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   mobimir schema plan --policy default
@@ -69,9 +83,9 @@ struct PlanArgs {
     json: bool,
 }
 
-/// Make the cluster as the policy says: create what is missing, change what differs, drop nothing
+/// Make the servers as the policy says: create what is missing, change what differs, drop nothing
 ///
-/// What cannot be changed in place (a key, the type of a column) is named, the exit code is then 1, and nothing is done.
+/// What cannot be changed in place (a key, the type of a column, an index) is named, the exit code is then 1, and nothing is done.
 /// A second time there is nothing to do.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
@@ -102,6 +116,20 @@ struct Wanted {
     config: Config,
     policy: Policy,
     keyspaces: Vec<Keyspace>,
+    collections: Vec<Collection>,
+}
+
+/// What has to be done, on each kind of server that the policy uses.
+#[derive(Default)]
+struct Plans {
+    tables: Option<(Arc<Cluster>, tables::Plan)>,
+    indexes: Option<(Arc<Deployment>, indexes::Plan)>,
+}
+
+/// One thing to be done, as it is told.
+struct Told {
+    what: String,
+    command: String,
 }
 
 pub(crate) fn run(args: SchemaArgs) -> Result<ExitCode> {
@@ -116,75 +144,151 @@ impl Wanted {
     fn new(of: PolicyArgs, cluster: ClusterArgs) -> Result<Self> {
         let config = cluster::configured(of.config.as_deref(), of.policy, of.prefix, cluster)?;
         let policy = cluster::placed_policy(&config)?;
-        let keyspaces = schema::keyspaces(&policy, &config.cassandra.keyspace_prefix);
-        Ok(Self { config, policy, keyspaces })
+        let keyspaces = tables::keyspaces(&policy, &config.cassandra.keyspace_prefix);
+        let collections = indexes::wanted(&policy);
+        Ok(Self { config, policy, keyspaces, collections })
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.keyspaces.is_empty() && self.collections.is_empty()
     }
 
     fn nothing(&self) -> String {
-        format!("nothing to do: the policy {} places nothing in Cassandra", self.policy.name)
+        format!("nothing to do: the policy {} places nothing in Cassandra or MongoDB\n", self.policy.name)
     }
 
-    async fn plan(&self) -> Result<(std::sync::Arc<Cluster>, Plan)> {
-        let cluster = cluster::connect(&self.config.cassandra, &self.policy).await?;
-        let plan = schema::plan(&cluster, &self.keyspaces).await?;
-        Ok((cluster, plan))
+    async fn plan(&self) -> Result<Plans> {
+        let mut plans = Plans::default();
+        if !self.collections.is_empty() {
+            let deployment =
+                cluster::connect_mongodb(&self.config.mongodb, &self.policy, Arc::default()).await?;
+            let plan = indexes::plan(&deployment, &self.collections).await?;
+            plans.indexes = Some((deployment, plan));
+        }
+        if !self.keyspaces.is_empty() {
+            let cluster = cluster::connect(&self.config.cassandra, &self.policy).await?;
+            let plan = tables::plan(&cluster, &self.keyspaces).await?;
+            plans.tables = Some((cluster, plan));
+        }
+        Ok(plans)
+    }
+}
+
+impl Plans {
+    fn changes(&self, database: &str) -> Vec<Told> {
+        let tables = self.tables.iter().flat_map(|(_, plan)| &plan.changes);
+        let tables = tables.map(|change| Told { what: change.to_string(), command: change.cql() });
+        let indexes = self.indexes.iter().flat_map(|(_, plan)| &plan.changes);
+        let indexes =
+            indexes.map(|change| Told { what: change.to_string(), command: change.script(database) });
+        tables.chain(indexes).collect()
+    }
+
+    /// Where, and what stands against it.
+    fn conflicts(&self) -> Vec<(String, String)> {
+        let tables = self.tables.iter().flat_map(|(_, plan)| &plan.conflicts);
+        let tables = tables.map(|conflict| (conflict.table.clone(), conflict.what.clone()));
+        let indexes = self.indexes.iter().flat_map(|(_, plan)| &plan.conflicts);
+        tables.chain(indexes.map(|conflict| (conflict.collection.clone(), conflict.what.clone()))).collect()
+    }
+
+    fn left_alone(&self) -> Vec<&String> {
+        let tables = self.tables.iter().flat_map(|(_, plan)| &plan.left_alone);
+        tables.chain(self.indexes.iter().flat_map(|(_, plan)| &plan.left_alone)).collect()
+    }
+
+    /// To be known once the changes are made.
+    fn afterwards(&self) -> String {
+        let changes = self.tables.iter().flat_map(|(_, plan)| &plan.changes);
+        changes.filter_map(tables::Change::afterwards).map(|note| format!("{note}\n")).collect()
+    }
+
+    async fn carry_out(&self, progress: &Progress) -> Result<()> {
+        let mut before = 0;
+        if let Some((cluster, plan)) = &self.tables {
+            tables::apply(cluster, plan, |done, change| progress.show(done, change)).await?;
+            before = plan.changes.len();
+        }
+        if let Some((deployment, plan)) = &self.indexes {
+            indexes::carry_out(deployment, plan, |done, change| progress.show(before + done, change)).await?;
+        }
+        Ok(())
     }
 }
 
 fn print_script(args: PrintArgs) -> Result<ExitCode> {
     let cluster = ClusterArgs { data_centres: args.data_centres, ..ClusterArgs::default() };
     let wanted = Wanted::new(args.of, cluster)?;
-    let Wanted { policy, keyspaces, .. } = &wanted;
-    if keyspaces.is_empty() {
-        print(&format!("-- the policy {} places nothing in Cassandra\n", policy.name))?;
-        return Ok(ExitCode::SUCCESS);
+    let name = &wanted.policy.name;
+    let asked = |kind| args.store.is_none_or(|store| store == kind);
+    let mut text = String::new();
+    if asked(ServerKind::Cassandra) {
+        text.push_str(&match wanted.keyspaces.is_empty() {
+            true => format!("-- the policy {name} places nothing in Cassandra\n"),
+            false => format!(
+                "-- the tables of the policy {name}; what is there already is left as it is\n\n{}",
+                tables::script(&wanted.keyspaces)
+            ),
+        });
     }
-    let script = schema::script(keyspaces);
-    print(&format!(
-        "-- the tables of the policy {}; what is there already is left as it is\n\n{script}",
-        policy.name
-    ))?;
+    if asked(ServerKind::Mongodb) {
+        text.push_str(&match wanted.collections.is_empty() {
+            true => format!("// the policy {name} places nothing in MongoDB\n"),
+            false => format!(
+                "// the indexes of the policy {name} in MongoDB, for mongosh\n\n{}",
+                indexes::script(&wanted.collections, &wanted.config.mongodb.database)
+            ),
+        });
+    }
+    print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn plan(args: PlanArgs) -> Result<ExitCode> {
     let wanted = Wanted::new(args.of, args.cluster)?;
-    let plan = if wanted.keyspaces.is_empty() { Plan::default() } else { wanted.plan().await?.1 };
+    let plans = wanted.plan().await?;
     if args.json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&plan_json(&wanted.policy, &plan))?))?;
+        print(&format!("{}\n", serde_json::to_string_pretty(&plan_json(&wanted, &plans))?))?;
     } else {
-        print(&plan_text(&wanted, &plan))?;
+        print(&plan_text(&wanted, &plans))?;
     }
-    Ok(if args.check && !plan.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let differs = !plans.changes(&wanted.config.mongodb.database).is_empty() || !plans.conflicts().is_empty();
+    Ok(if args.check && differs { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn plan_json(policy: &Policy, plan: &Plan) -> serde_json::Value {
-    let change = |change: &Change| json!({ "what": change.to_string(), "cql": change.cql() });
+fn plan_json(wanted: &Wanted, plans: &Plans) -> serde_json::Value {
+    let changes = plans.changes(&wanted.config.mongodb.database);
+    let changes: Vec<_> =
+        changes.into_iter().map(|told| json!({ "what": told.what, "command": told.command })).collect();
+    let conflicts = plans.conflicts();
+    let conflicts: Vec<_> =
+        conflicts.into_iter().map(|(table, what)| json!({ "table": table, "what": what })).collect();
     json!({
-        "policy": policy.name,
-        "changes": plan.changes.iter().map(change).collect::<Vec<_>>(),
-        "conflicts": plan.conflicts.iter().map(|conflict| json!({ "table": conflict.table, "what": conflict.what })).collect::<Vec<_>>(),
-        "left_alone": plan.left_alone,
+        "policy": wanted.policy.name,
+        "changes": changes,
+        "conflicts": conflicts,
+        "left_alone": plans.left_alone(),
     })
 }
 
-fn plan_text(wanted: &Wanted, plan: &Plan) -> String {
-    if wanted.keyspaces.is_empty() {
-        return format!("{}\n", wanted.nothing());
+fn plan_text(wanted: &Wanted, plans: &Plans) -> String {
+    if wanted.is_nothing() {
+        return wanted.nothing();
     }
+    let (changes, conflicts) = (plans.changes(&wanted.config.mongodb.database), plans.conflicts());
     let mut text = String::new();
-    for change in &plan.changes {
-        text.push_str(&format!("{change}\n"));
+    for change in &changes {
+        text.push_str(&format!("{}\n", change.what));
     }
-    for conflict in &plan.conflicts {
-        text.push_str(&format!("conflict: {conflict}\n"));
+    for (table, what) in &conflicts {
+        text.push_str(&format!("conflict: {table}: {what}\n"));
     }
-    for left_alone in &plan.left_alone {
+    for left_alone in plans.left_alone() {
         text.push_str(&format!("left alone: {left_alone}, which the policy does not know\n"));
     }
-    text.push_str(&match (plan.changes.len(), plan.conflicts.len()) {
+    text.push_str(&match (changes.len(), conflicts.len()) {
         (0, 0) => {
-            format!("nothing to do: the cluster has everything as the policy {} says\n", wanted.policy.name)
+            format!("nothing to do: everything is as the policy {} says\n", wanted.policy.name)
         }
         (_, 1..) => "nothing can be applied as long as there is a conflict\n".to_owned(),
         (changes, 0) => format!("{}: {}\n", count(changes), apply_command(&wanted.config)),
@@ -194,33 +298,31 @@ fn plan_text(wanted: &Wanted, plan: &Plan) -> String {
 
 async fn apply(args: ApplyArgs) -> Result<ExitCode> {
     let wanted = Wanted::new(args.of, args.cluster)?;
-    if wanted.keyspaces.is_empty() {
-        print(&format!("{}\n", wanted.nothing()))?;
+    if wanted.is_nothing() {
+        print(&wanted.nothing())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let (cluster, plan) = wanted.plan().await?;
-    if !plan.conflicts.is_empty() {
-        for conflict in &plan.conflicts {
-            eprintln!("mobimir: {conflict}");
+    let plans = wanted.plan().await?;
+    let (changes, conflicts) = (plans.changes(&wanted.config.mongodb.database), plans.conflicts());
+    if !conflicts.is_empty() {
+        for (table, what) in &conflicts {
+            eprintln!("mobimir: {table}: {what}");
         }
         eprintln!("mobimir: nothing was changed");
         return Ok(ExitCode::FAILURE);
     }
-    if plan.changes.is_empty() {
-        print(&plan_text(&wanted, &plan))?;
+    if changes.is_empty() {
+        print(&plan_text(&wanted, &plans))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let progress = Progress::new(plan.changes.len());
-    let applied = schema::apply(&cluster, &plan, |done, change| progress.show(done, change)).await;
+    let progress = Progress::new(changes.len());
+    let made = plans.carry_out(&progress).await;
     progress.finish();
-    applied?;
-    let made: Vec<String> = plan.changes.iter().map(|change| format!("{change}: done\n")).collect();
-    let afterwards: Vec<String> =
-        plan.changes.iter().filter_map(Change::afterwards).map(|note| format!("{note}\n")).collect();
-    let name = &wanted.policy.name;
+    made?;
+    let done: String = changes.iter().map(|change| format!("{}: done\n", change.what)).collect();
     let ending =
-        format!("{} made: the cluster has everything as the policy {name} says\n", count(plan.changes.len()));
-    print(&(made.concat() + &afterwards.concat() + &ending))?;
+        format!("{} made: everything is as the policy {} says\n", count(changes.len()), wanted.policy.name);
+    print(&(done + &plans.afterwards() + &ending))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -243,7 +345,7 @@ impl Progress {
         Self(std::io::stderr().is_terminal().then(bar))
     }
 
-    fn show(&self, done: usize, change: &Change) {
+    fn show(&self, done: usize, change: &impl std::fmt::Display) {
         if let Some(bar) = &self.0 {
             bar.set_position(done as u64);
             bar.set_message(change.to_string());

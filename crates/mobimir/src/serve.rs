@@ -46,9 +46,6 @@ pub(crate) struct ServeArgs {
     config: Option<PathBuf>,
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// Keep in the embedded store what the policy places in MongoDB: for a laboratory
-    #[arg(long)]
-    embedded_for_mongodb: bool,
 }
 
 const SERVE_EXAMPLES: &str = "\
@@ -56,7 +53,7 @@ Examples:
   mobimir serve --data ./shop
   MOBIMIR_OPERATOR_TOKEN=... mobimir serve --listen 0.0.0.0:8080 --data /var/lib/mobimir
   mobimir serve --listen 127.0.0.1:0 --config shop.toml
-  mobimir serve --policy default --embedded-for-mongodb --data-centres dc1=3
+  mobimir serve --policy default --data-centres dc1=3 --mongodb mongodb://127.0.0.1:27017/?replicaSet=rs0
 
 Without MOBIMIR_OPERATOR_TOKEN (or operator_token in the configuration) nobody is an operator.";
 
@@ -79,7 +76,7 @@ const DEMO_EXAMPLES: &str = "\
 Examples:
   mobimir demo
   mobimir demo --seed 7 --products 200000 --data /tmp/shop --listen 127.0.0.1:0
-  mobimir demo --policy default --embedded-for-mongodb --data-centres dc1=3
+  mobimir demo --policy default --data-centres dc1=3
 
 The same seed makes the same catalogue, so a second start on the same data adds nothing. The operator's token is
 MOBIMIR_OPERATOR_TOKEN or, without it, a new one that is printed.";
@@ -94,23 +91,20 @@ const BACKGROUND_END: Duration = Duration::from_secs(5);
 /// What to run.
 struct Plan {
     config: Config,
-    embedded_for_mongodb: bool,
     /// Seed and number of products to make.
     catalogue: Option<(u64, usize)>,
 }
 
 pub(crate) fn serve(args: ServeArgs) -> Result<()> {
-    let embedded_for_mongodb = args.embedded_for_mongodb;
-    run(Plan { config: configured(args)?, embedded_for_mongodb, catalogue: None })
+    run(Plan { config: configured(args)?, catalogue: None })
 }
 
 pub(crate) fn demo(args: DemoArgs) -> Result<()> {
-    let embedded_for_mongodb = args.serve.embedded_for_mongodb;
     let mut config = configured(args.serve)?;
     if config.operator_token.is_none() {
         config.operator_token = Some(Secret(random_token()));
     }
-    run(Plan { config, embedded_for_mongodb, catalogue: Some((args.seed, args.products)) })
+    run(Plan { config, catalogue: Some((args.seed, args.products)) })
 }
 
 /// A shop that is not running, for an import.
@@ -141,14 +135,15 @@ fn run(plan: Plan) -> Result<()> {
 }
 
 async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
-    let Plan { config, embedded_for_mongodb, catalogue } = plan;
-    let homes = Homes::new(&policy, embedded_for_mongodb)?;
+    let Plan { config, catalogue } = plan;
+    let homes = Homes::new(&policy);
     let stop = Stop::on_signals()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let cluster = homes.connect(&config).await?;
+    let invariants = Arc::default();
+    let servers = homes.connect(&config, invariants).await?;
     let (data, options) = (config.data.clone(), Options::from(&config.embedded));
     let store = tokio::task::spawn_blocking(move || EmbeddedStore::open(&data, &options)).await??;
-    let (stores, order_buckets) = homes.open(&store, cluster.as_ref()).await?;
+    let (stores, order_buckets) = homes.open(&store, &servers).await?;
     let elsewhere = homes.elsewhere();
     note_elsewhere(&config.data, elsewhere.as_deref())?;
 
@@ -168,7 +163,7 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
 
     let operator = config.operator_token.as_ref().map(|token| token.0.as_str());
     let tokens: Vec<&str> = operator.into_iter().chain([control.token.as_str()]).collect();
-    let backend = Box::new(ShopBackend { store: store.clone(), cluster, elsewhere });
+    let backend = Box::new(ShopBackend { store: store.clone(), servers, elsewhere });
     let state = AppState::new(
         shop.clone(),
         &tokens,

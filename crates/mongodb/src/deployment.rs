@@ -23,7 +23,7 @@ use thiserror::Error;
 use crate::{
     config::MongoConfig,
     link::Meters,
-    members::{MemberState, Members, Monitor},
+    members::{MemberRole, MemberState, Members, Monitor},
 };
 
 pub struct Deployment {
@@ -128,6 +128,17 @@ impl Deployment {
     /// How each operation was read since the process started, those that were.
     pub fn served(&self) -> Vec<Served> {
         self.meters.served()
+    }
+
+    /// Why nothing can be written now, if there is no primary.
+    pub fn trouble(&self) -> Option<String> {
+        let members = self.members();
+        let has_primary = members.iter().any(|member| member.role == MemberRole::Primary);
+        // Behind a mongos there are no members to be seen.
+        (!self.is_sharded && !has_primary).then(|| {
+            let known: Vec<&str> = members.iter().map(|member| member.address.as_str()).collect();
+            format!("MongoDB at {} has no primary", known.join(", "))
+        })
     }
 
     /// Lines for `/metrics`, in the OpenMetrics text format, without its end.

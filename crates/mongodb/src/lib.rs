@@ -10,9 +10,9 @@ mod expiry;
 mod leaves;
 mod link;
 mod members;
-mod products;
 mod orders;
 mod paging;
+mod products;
 pub mod schema;
 mod sessions;
 mod users;
@@ -22,8 +22,8 @@ pub use self::{
     config::MongoConfig,
     deployment::{ConnectError, Deployment},
     members::{MemberRole, MemberState},
-    products::MongoProducts,
     orders::{MongoOrderHistory, MongoOrders},
+    products::MongoProducts,
     sessions::MongoSessions,
     users::MongoUsers,
 };

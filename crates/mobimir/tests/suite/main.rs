@@ -5,11 +5,11 @@
 
 mod api;
 mod browser;
-mod cassandra;
 mod commands;
 mod concurrency;
 mod crash;
 mod lab;
 mod malformed;
 mod orders;
+mod servers;
 mod support;

@@ -1,10 +1,10 @@
 //! The collections of a policy, as data: their indexes and, where the deployment is sharded, their shard keys.
 
 mod apply;
-mod plan;
-mod products;
 mod carts;
 mod orders;
+mod plan;
+mod products;
 mod sessions;
 mod users;
 
@@ -13,7 +13,7 @@ use mongodb::bson::Document;
 
 pub use self::{
     apply::{apply, carry_out},
-    plan::{Change, Conflict, Plan, SchemaError, Wanted, plan, wanted},
+    plan::{Change, Conflict, Plan, SchemaError, Wanted, plan, script, wanted},
 };
 
 /// One collection of an entity.

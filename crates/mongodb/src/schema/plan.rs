@@ -86,6 +86,23 @@ pub fn wanted(policy: &Policy) -> Vec<Wanted> {
     of_policy(policy).into_iter().map(wanted).collect()
 }
 
+/// Everything of it as commands of mongosh. Shard keys are for a deployment behind a mongos, and so are comments.
+pub fn script(wanted: &[Wanted], database: &str) -> String {
+    let mut text = format!("db = db.getSiblingDB(\"{database}\");\n");
+    for Wanted { collection, shard_key } in wanted {
+        let name = collection.name;
+        for index in &collection.indexes {
+            let change = Change::CreateIndex { collection: name, index: index.clone() };
+            text.push_str(&format!("{}\n", change.script(database)));
+        }
+        if !shard_key.is_none() {
+            let change = Change::ShardCollection { collection: name, key: shard_key.clone() };
+            text.push_str(&format!("// where it is sharded: {}\n", change.script(database)));
+        }
+    }
+    text
+}
+
 /// Compares what the policy asks for with what the deployment has.
 pub async fn plan(deployment: &Deployment, wanted: &[Wanted]) -> Result<Plan, SchemaError> {
     let mut plan = Plan::default();

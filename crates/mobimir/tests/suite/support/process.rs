@@ -9,6 +9,8 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::servers;
+
 pub(crate) const OPERATOR: &str = "test-operator-token";
 
 const START_MAX: Duration = Duration::from_secs(60);
@@ -33,9 +35,12 @@ pub(crate) fn program() -> Command {
 }
 
 impl Process {
-    /// A shop on the data directory, at a free port.
+    /// A shop on the data directory, at a free port, or wherever this run keeps its data ([`servers`]).
     pub(crate) fn serve(data: &Path) -> Self {
-        Self::start(&["serve"], data, &[])
+        let environment = servers::environment(data);
+        let environment: Vec<(&str, &str)> =
+            environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        Self::start(&["serve"], data, &environment)
     }
 
     pub(crate) fn start(arguments: &[&str], data: &Path, environment: &[(&str, &str)]) -> Self {

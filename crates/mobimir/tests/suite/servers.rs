@@ -1,8 +1,8 @@
-//! A shop whose carts, orders and sessions are in Cassandra: its tables, its start, its end, its troubles.
+//! A shop on MongoDB and Cassandra: its tables and indexes, its start, its end, its troubles.
 
 use std::time::{Duration, Instant};
 
-use mobimir_lab::{Ring, RingSpec};
+use mobimir_lab::{Mongo, MongoSpec, Ring, RingSpec};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -12,6 +12,8 @@ use crate::support::{
     shop::{items, product},
 };
 
+const ELSEWHERE: &str =
+    "not in this copy: products and users (in MongoDB), carts, orders and sessions (in Cassandra)";
 const DC: [&str; 2] = ["--data-centres", "dc1=1"];
 
 fn with<'a>(command: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
@@ -33,7 +35,16 @@ fn the_tables_are_printed_without_a_cluster() {
     let (_, out, _) = run(&["schema", "print", "--policy", "bucketed", "--data-centres", "east=1"]);
     assert!(out.contains("'NetworkTopologyStrategy', 'east': '1'}") && !out.contains("dc1"), "{out}");
     let (code, out, _) = run(&["schema", "print"]);
-    assert_eq!((code, out.as_str()), (0, "-- the policy embedded places nothing in Cassandra\n"));
+    let nothing = "-- the policy embedded places nothing in Cassandra\n// the policy embedded places nothing in MongoDB\n";
+    assert_eq!((code, out.as_str()), (0, nothing));
+    let (_, out, _) = run(&["schema", "print", "--policy", "default", "--store", "mongodb"]);
+    for part in [
+        "db = db.getSiblingDB(\"mobimir\");\n",
+        "db.users.createIndex({ \"email\": 1 }, { \"name\": \"email\", \"unique\": true });\n",
+        "// where it is sharded: sh.shardCollection(\"mobimir.orders\", { \"user_id\": \"hashed\" });\n",
+    ] {
+        assert!(out.contains(part) && !out.contains("CREATE"), "{part}: {out}");
+    }
     assert_eq!(run(&["schema", "plan", "--check"]).0, 0);
     for wrong in [
         &["schema"][..],
@@ -46,33 +57,44 @@ fn the_tables_are_printed_without_a_cluster() {
     assert!(code == 1 && err.contains("keyspace_prefix"), "{err}");
 }
 
-#[test]
-fn no_cluster_is_one_line() {
-    // A port that nobody listens on.
-    let nowhere = ["--contact-points", "127.0.0.1:1", "--policy", "default"];
+/// What a command is told when nobody listens where it looks.
+fn is_refused_in_one_line(command: &[&str], server: &str) {
     let dir = TempDir::new().unwrap();
     let data = dir.path().join("data");
-    let serve = ["serve", "--embedded-for-mongodb", "--data", data.to_str().unwrap()];
-    for command in [&["schema", "plan"][..], &["schema", "apply"], &serve] {
-        let (code, out, err) = run(&with(command, &nowhere));
-        assert_eq!(code, 1, "{command:?}: {out}");
-        let errors: Vec<&str> = err.lines().filter(|line| line.starts_with("mobimir: ")).collect();
-        assert!(errors.len() == 1 && errors[0].contains("cannot reach Cassandra at 127.0.0.1:1"), "{err}");
-    }
+    let (code, out, err) =
+        run(&with(command, &["--data", data.to_str().unwrap()][..if command[0] == "serve" { 2 } else { 0 }]));
+    assert_eq!(code, 1, "{command:?}: {out}");
+    let errors: Vec<&str> = err.lines().filter(|line| line.starts_with("mobimir: ")).collect();
+    assert!(
+        errors.len() == 1 && errors[0].contains(&format!("cannot reach {server} at 127.0.0.1:1")),
+        "{err}"
+    );
     assert!(!data.exists());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shop_lives_in_cassandra() {
-    let ring =
-        tokio::task::spawn_blocking(|| Ring::ephemeral(&RingSpec::for_tests(1)).unwrap()).await.unwrap();
-    let points = ring.contact_points().join(",");
-    let at = ["--contact-points", &points, "--policy", "default"];
+async fn a_shop_lives_in_mongodb_and_cassandra() {
+    let start = || {
+        (
+            Ring::ephemeral(&RingSpec::for_tests(1)).unwrap(),
+            Mongo::ephemeral(&MongoSpec::for_tests(1)).unwrap(),
+        )
+    };
+    let (ring, mongo) = tokio::task::spawn_blocking(start).await.unwrap();
+    let (points, uri) = (ring.contact_points().join(","), mongo.uri());
+    for command in [&["schema", "plan"][..], &["schema", "apply"], &["serve"]] {
+        let nowhere =
+            ["--policy", "default", "--contact-points", "127.0.0.1:1", "--mongodb", &uri, DC[0], DC[1]];
+        is_refused_in_one_line(&with(command, &nowhere), "Cassandra");
+        let nowhere = ["--policy", "default", "--mongodb", "mongodb://127.0.0.1:1", DC[0], DC[1]];
+        is_refused_in_one_line(&with(command, &nowhere), "MongoDB");
+    }
+    let at = ["--contact-points", &points, "--mongodb", &uri, "--policy", "default"];
     let placed = with(&at, &DC);
     let dir = TempDir::new().unwrap();
     let data = dir.path().join("data");
     let data_flag = ["--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"];
-    let serve = with(&["serve", "--embedded-for-mongodb"], &placed);
+    let serve = with(&["serve"], &placed);
 
     // Nothing is there yet.
     let (code, _, err) = run(&with(&["schema", "plan"], &at));
@@ -81,20 +103,22 @@ async fn a_shop_lives_in_cassandra() {
         "{err}"
     );
     let (code, out, _) = run(&with(&["schema", "plan"], &placed));
-    let apply =
-        format!("mobimir schema apply --policy default --contact-points {points} --data-centres dc1=1");
-    assert!(
-        code == 0 && out.contains("create table mobimir_sessions.sessions\n") && out.contains(&apply),
-        "{out}"
+    let apply = format!(
+        "mobimir schema apply --policy default --contact-points {points} --data-centres dc1=1 --mongodb '{uri}'"
     );
+    for part in
+        ["create table mobimir_sessions.sessions\n", "index users.email on { \"email\": 1 }\n", &apply]
+    {
+        assert!(code == 0 && out.contains(part), "{part}: {out}");
+    }
     assert_eq!(run(&with(&["schema", "plan", "--check", "--json"], &placed)).0, 1);
     let (code, _, err) = run(&with(&serve, &data_flag));
     assert!(code == 1 && err.contains(&apply), "{err}");
-    let (code, _, err) = run(&with(&with(&["serve"], &placed), &data_flag));
-    assert!(code == 1 && err.contains("products and users in MongoDB") && !data.exists(), "{err}");
 
     let (code, out, err) = run(&with(&["schema", "apply"], &placed));
-    assert!(code == 0 && out.contains("create keyspace mobimir_carts: done\n"), "{out}{err}");
+    for part in ["create keyspace mobimir_carts: done\n", "index users.email on { \"email\": 1 }: done\n"] {
+        assert!(code == 0 && out.contains(part), "{part}: {out}{err}");
+    }
     let (code, out, _) = run(&with(&["schema", "apply"], &placed));
     assert!(code == 0 && out.starts_with("nothing to do"), "{out}");
     let (code, out, _) = run(&with(&["schema", "plan", "--check", "--json"], &placed));
@@ -102,8 +126,8 @@ async fn a_shop_lives_in_cassandra() {
         (code, serde_json::from_str::<Value>(&out).unwrap()["changes"].as_array().unwrap().len()),
         (0, 0)
     );
-    let bucketed = ["schema", "apply", "--policy", "bucketed", "--contact-points", &points, DC[0], DC[1]];
-    let (code, out, err) = run(&bucketed);
+    let bucketed = ["--policy", "bucketed", "--contact-points", &points, "--mongodb", &uri, DC[0], DC[1]];
+    let (code, out, err) = run(&with(&["schema", "apply"], &bucketed));
     assert!(
         code == 1 && out.is_empty() && err.contains("mobimir_sessions.sessions: expected the key"),
         "{out}{err}"
@@ -120,11 +144,16 @@ async fn a_shop_lives_in_cassandra() {
     let path = format!("/v1/orders/{}", order["order_id"].as_str().unwrap());
     assert_eq!(customer.get(&path).await.expect(200)["order_id"], order["order_id"]);
 
-    // The operator sees both stores.
+    // The operator sees all stores.
     let mut operator = Client::with_token(&shop.host, OPERATOR);
     let metrics = String::from_utf8(operator.get("/metrics").await.body.to_vec()).unwrap();
-    for name in ["mobimir_embedded_writes_total", "mobimir_cassandra_request_seconds", "entity=\"sessions\""]
-    {
+    for name in [
+        "mobimir_embedded_writes_total",
+        "mobimir_cassandra_request_seconds",
+        "mobimir_mongodb_request_seconds",
+        "entity=\"sessions\"",
+        "entity=\"products\"",
+    ] {
         assert!(metrics.contains(name), "{name}: {metrics}");
     }
     assert!(metrics.ends_with("# EOF\n") && metrics.matches("# EOF").count() == 1);
@@ -132,12 +161,13 @@ async fn a_shop_lives_in_cassandra() {
     let backup =
         |to: &std::path::Path| run(&["backup", to.to_str().unwrap(), "--data", data.to_str().unwrap()]);
     let (code, out, _) = backup(&copy);
-    assert!(
-        code == 0 && out.contains("not in this copy: carts, orders and sessions (in Cassandra)"),
-        "{out}"
-    );
+    assert!(code == 0 && out.contains(ELSEWHERE), "{out}");
 
-    // Without Cassandra the shop says that it is not well, and goes on when it is back.
+    // Without one of them the shop says that it is not well, and goes on when it is back.
+    until_readyz(&shop.host, 200).await;
+    mongo.kill(1).unwrap();
+    until_readyz(&shop.host, 503).await;
+    mongo.start_member(1).unwrap();
     until_readyz(&shop.host, 200).await;
     ring.kill(1).unwrap();
     until_readyz(&shop.host, 503).await;
@@ -146,10 +176,7 @@ async fn a_shop_lives_in_cassandra() {
     assert_eq!(customer.get(&path).await.expect(200)["order_id"], order["order_id"]);
     assert!(shop.terminate().success());
     let (code, out, _) = backup(&dir.path().join("second"));
-    assert!(
-        code == 0 && out.contains("not in this copy: carts, orders and sessions (in Cassandra)"),
-        "{out}"
-    );
+    assert!(code == 0 && out.contains(ELSEWHERE), "{out}");
 }
 
 async fn until_readyz(host: &str, status: u16) {
