@@ -16,7 +16,7 @@ use super::{assert_kept, block_on, close_secondaries, instance, new_database, nu
 /// How many reads of own writes.
 const READS_VARIABLE: &str = "MOBIMIR_OWN_WRITES_READS";
 const READS_DEFAULT: u64 = 4_000;
-const CUSTOMERS: u64 = 16;
+const CUSTOMERS: u64 = 64;
 const READS_PER_WRITE: u64 = 10;
 /// A member is stopped and goes on so often during the test.
 const LAG_PERIOD: Duration = Duration::from_millis(700);
