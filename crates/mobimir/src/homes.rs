@@ -53,6 +53,10 @@ impl<'a> Homes<'a> {
         Ok(homes)
     }
 
+    pub(crate) fn policy(&self) -> &'a Policy {
+        self.policy
+    }
+
     fn home(&self, entity: Entity) -> Option<Store> {
         match self.policy.placement(entity)?.home {
             Store::Mongodb if self.embedded_for_mongodb => Some(Store::Embedded),

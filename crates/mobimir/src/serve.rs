@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use mobimir_core::{
-    policy::Policy,
+    policy::{Entity, Policy, Store},
     ports::Stores,
     time::{Clock, SystemClock},
 };
@@ -155,7 +155,7 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
     if let Some((seed, products)) = catalogue {
         fill(&stores, seed, products, &config, clock.as_ref(), &stop).await?;
     }
-    let shop = Shop::new(stores, clock.clone(), settings(&config, &policy, order_buckets));
+    let shop = Shop::new(stores, clock.clone(), settings(&config, &homes, order_buckets));
     // What a crash left open is finished before anybody can add to it.
     shop.reconcile_at_start().await;
 
@@ -176,6 +176,10 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
         backend,
         serde_json::to_value(&policy)?,
     );
+    let state = match &config.read_after_key {
+        Some(key) => state.with_read_after_key(&key.0),
+        None => state,
+    };
 
     let reconciler = tokio::spawn(run_reconciler(shop, stop.wait()));
     let sweeper = tokio::spawn(sweep(store.clone(), clock, stop.wait()));
@@ -198,7 +202,8 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
     Ok(())
 }
 
-fn settings(config: &Config, policy: &Policy, order_buckets: BucketCount) -> ShopSettings {
+fn settings(config: &Config, homes: &Homes<'_>, order_buckets: BucketCount) -> ShopSettings {
+    let policy = homes.policy();
     ShopSettings {
         zones: config.zones.clone(),
         checkout_deadline_ms: policy.checkout_deadline_ms(),
@@ -210,6 +215,7 @@ fn settings(config: &Config, policy: &Policy, order_buckets: BucketCount) -> Sho
         abandoned_after_ms: policy.abandoned_after_ms(),
         order_buckets,
         password_memory_kib: config.password_memory_kib,
+        orders_from_copies: homes.of(Store::Mongodb).contains(&Entity::Orders),
         ..ShopSettings::default()
     }
 }

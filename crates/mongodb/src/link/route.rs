@@ -141,13 +141,17 @@ impl Link {
                 session.advance_operation_time(operation_time(acknowledged));
             }
             match read.run(&mut session, None).await {
+                Ok(answer) => {
+                    self.deployment.note_position(session.operation_time());
+                    Ok(answer)
+                }
                 // Whatever this process or the reader has seen, it was of another history: of a database that has been
                 // restored since. What is current is all there is.
                 Err(error) if is_ahead(&error) => {
                     let mut session = self.deployment.client().start_session().await?;
                     read.run(&mut session, None).await
                 }
-                other => other,
+                Err(error) => Err(error),
             }
         };
         match timeout_at(until.into(), within).await {
