@@ -35,6 +35,13 @@ pub struct Served {
     pub p99: Duration,
 }
 
+impl Served {
+    /// Which part was answered by secondaries.
+    pub fn secondary_share(&self) -> f64 {
+        self.from_secondaries as f64 / self.reads.max(1) as f64
+    }
+}
+
 tokio::task_local! {
     static CURRENT: Reading;
 }

@@ -26,7 +26,7 @@ use self::{
     promises::Promise,
     traffic::{Pulse, Traffic},
 };
-use crate::state::AppState;
+use crate::{api::ops::measured_policy, state::AppState};
 
 const STYLE: &str = include_str!("../assets/console/console.css");
 /// Nothing but our own style; no scripts, no forms.
@@ -80,7 +80,7 @@ async fn show(state: &AppState, pulse: &Mutex<Pulse>, paused: bool) -> Response 
         traffic: Traffic::of(state, &mut pulse.lock().unwrap_or_else(PoisonError::into_inner), now),
         orders,
         carts,
-        policy: policy::parts(&state.inner.policy),
+        policy: policy::parts(&measured_policy(state)),
     };
     respond(StatusCode::OK, &page)
 }

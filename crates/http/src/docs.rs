@@ -22,7 +22,10 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
         title = "mobimir",
         description = "The data platform of the shop «Мобильный мир»: products and stock by zone, carts, orders, sessions.\n\n\
         Money is a decimal string with two places, ids are UUIDs, times are RFC 3339 in UTC. Lists are `{items, next}`; give `next` as \
-        `after` for the following page. Errors are `application/problem+json` with a stable `code`.",
+        `after` for the following page. Errors are `application/problem+json` with a stable `code`.\n\n\
+        Every answer to POST, PUT, PATCH and DELETE has a header `Read-After` with an opaque token. A request that brings the newest one \
+        back in the same header is served nothing older than that write, by whichever instance; without it, what others may answer from \
+        copies can be as old as the policy allows.",
         license(name = "MIT")
     ),
     tags(

@@ -5,6 +5,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
+use mobimir_core::reading::{Position, Served};
 use mobimir_embedded::EmbeddedStore;
 use mobimir_http::Backend;
 
@@ -31,6 +32,14 @@ impl Backend for ShopBackend {
         let cassandra = cassandra.as_ref().map(|cluster| cluster.metrics()).unwrap_or_default();
         let mongodb = mongodb.as_ref().map(|deployment| deployment.metrics()).unwrap_or_default();
         engine_metrics(&self.store) + &cassandra + &mongodb
+    }
+
+    fn written(&self) -> Position {
+        self.servers.mongodb.as_ref().map(|deployment| deployment.written()).unwrap_or_default()
+    }
+
+    fn served(&self) -> Vec<Served> {
+        self.servers.mongodb.as_ref().map(|deployment| deployment.served()).unwrap_or_default()
     }
 
     fn dump(&self, out: &mut dyn Write) -> std::io::Result<()> {

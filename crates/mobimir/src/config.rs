@@ -22,6 +22,8 @@ pub(crate) struct Config {
     /// A policy's file or the name of a built-in one.
     pub(crate) policy: String,
     pub(crate) operator_token: Option<Secret>,
+    /// Signs `Read-After`; the same for all instances of a shop.
+    pub(crate) read_after_key: Option<Secret>,
     pub(crate) zones: Vec<Zone>,
     /// `text` or `json`.
     pub(crate) log_format: LogFormat,
@@ -105,6 +107,7 @@ pub(crate) const KEYSPACE_PREFIX_CHARS_MAX: usize = 32;
 
 /// MongoDB allows 63 bytes.
 const DATABASE_BYTES_MAX: usize = 63;
+const READ_AFTER_KEY_CHARS_MIN: usize = 16;
 
 /// Every key, and how its environment variable is read.
 const KEYS: &[(&str, Kind)] = &[
@@ -112,6 +115,7 @@ const KEYS: &[(&str, Kind)] = &[
     ("data", Kind::Text),
     ("policy", Kind::Text),
     ("operator_token", Kind::Text),
+    ("read_after_key", Kind::Text),
     ("zones", Kind::List),
     ("log_format", Kind::Text),
     ("log_level", Kind::Text),
@@ -157,6 +161,7 @@ impl Default for Config {
             data: PathBuf::from("data"),
             policy: "embedded".into(),
             operator_token: None,
+            read_after_key: None,
             zones: shop.zones,
             log_format: LogFormat::Text,
             log_level: "info".into(),
@@ -333,6 +338,9 @@ impl Config {
         if self.operator_token.as_ref().is_some_and(|token| token.0.len() < 8) {
             bail!("operator_token: expected at least 8 characters");
         }
+        if self.read_after_key.as_ref().is_some_and(|key| key.0.len() < READ_AFTER_KEY_CHARS_MIN) {
+            bail!("read_after_key: expected at least {READ_AFTER_KEY_CHARS_MIN} characters");
+        }
         if self.limits.request_ms_max == 0 || self.limits.connections_max == 0 || self.limits.headers_max == 0
         {
             bail!("limits: expected numbers above zero");
@@ -399,6 +407,7 @@ mod tests {
             "zones" => "MSK, A1".to_owned(),
             "log_format" => "json".to_owned(),
             "cassandra.keyspace_prefix" => "other".to_owned(),
+            "read_after_key" => "sixteen letters!".to_owned(),
             "cassandra.data_centres" => "dc1=3, east-1=1".to_owned(),
             "mongodb.uri" => "mongodb://10.0.0.1:27017".to_owned(),
             _ => "12345678".to_owned(),
@@ -437,6 +446,7 @@ mod tests {
             wrong("\nlimits = { bodies = 1 }")
         );
         assert!(wrong("listen = \"nowhere\"").starts_with("shop.toml:1: "));
+        assert!(wrong("read_after_key = \"short\"").contains("expected at least 16 characters"));
         assert!(wrong("zones = []").contains("expected at least one"));
         assert!(wrong("zones = [\"msk\"]").contains("expected a zone"));
         for (text, expected) in [
@@ -463,6 +473,8 @@ mod tests {
     #[test]
     fn a_secret_is_not_shown() {
         let config = Config::parse("operator_token = \"a-very-long-secret\"", "c", none).unwrap();
+        assert!(!format!("{config:?}").contains("very-long"));
+        let config = Config::parse("read_after_key = \"a-very-long-secret\"", "c", none).unwrap();
         assert!(!format!("{config:?}").contains("very-long"));
         let wrong = Config::parse("operator_token = 1234567890123", "c", none).unwrap_err().to_string();
         assert!(!wrong.contains("12345"), "{wrong}");

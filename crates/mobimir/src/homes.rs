@@ -45,6 +45,10 @@ impl<'a> Homes<'a> {
         Self { policy }
     }
 
+    pub(crate) fn policy(&self) -> &'a Policy {
+        self.policy
+    }
+
     fn home(&self, entity: Entity) -> Option<Store> {
         self.policy.placement(entity).map(|placement| placement.home)
     }

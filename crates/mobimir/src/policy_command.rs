@@ -1,14 +1,18 @@
 //! `mobimir policy`: check a policy, show what it comes to, list those that come with the program.
 
-use std::{io::Read, process::ExitCode};
+use std::{io::Read, process::ExitCode, time::Duration};
 
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
-use mobimir_core::policy::{BUILT_IN, Policy, PolicyError, text_table};
+use http_body_util::{BodyExt, Limited};
+use mobimir_core::{
+    policy::{BUILT_IN, Policy, PolicyError, ReadOperation, text_table},
+    reading::Served,
+};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::terminal::print;
+use crate::{client, terminal::print};
 
 /// A policy is a text of some kilobytes; anything larger is the wrong file.
 const POLICY_BYTES_MAX: u64 = 1 << 20;
@@ -45,12 +49,15 @@ struct CheckArgs {
 }
 
 /// Show the effective policy: every key, whether it is written or not
+///
+/// Of a running shop also what was measured: how each operation was read, and how old the answers were.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   mobimir policy show
   mobimir policy show --policy default
   mobimir policy show --policy shop.toml --json
-  mobimir policy show --policy default --toml > shop.toml")]
+  mobimir policy show --policy default --toml > shop.toml
+  MOBIMIR_OPERATOR_TOKEN=... mobimir policy show --target http://127.0.0.1:8080")]
 struct ShowArgs {
     /// A file, or the name of a policy that comes with the program
     #[arg(long, value_name = "FILE|NAME", default_value = "embedded")]
@@ -61,6 +68,12 @@ struct ShowArgs {
     /// Print it as a policy file that says everything
     #[arg(long, conflicts_with = "json")]
     toml: bool,
+    /// Of a running shop, with what was measured beside the budgets
+    #[arg(long, value_name = "URL", conflicts_with_all = ["policy", "toml"], requires = "token")]
+    target: Option<String>,
+    /// The operator's token of that shop
+    #[arg(long, env = "MOBIMIR_OPERATOR_TOKEN", hide_env_values = true)]
+    token: Option<String>,
 }
 
 /// List the policies that come with the program
@@ -159,6 +172,15 @@ fn findings_json(name: &str, result: &Result<Policy, PolicyError>) -> serde_json
 }
 
 fn show(args: &ShowArgs) -> anyhow::Result<ExitCode> {
+    if let Some(target) = &args.target {
+        let policy = ask(target, args.token.as_deref().unwrap_or_default())?;
+        if args.json {
+            print_json(&policy)?;
+        } else {
+            print(&measured_tables(policy)?)?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let policy = match read_policy(&args.policy)? {
         Ok(policy) => policy,
         Err(error) => {
@@ -174,6 +196,47 @@ fn show(args: &ShowArgs) -> anyhow::Result<ExitCode> {
         print(&policy.tables())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The policy of a running shop, with what was measured.
+fn ask(target: &str, token: &str) -> anyhow::Result<Value> {
+    let answer = async {
+        let response = client::get(target, "/v1/ops/policy", token).await?;
+        let body = Limited::new(response.into_body(), POLICY_BYTES_MAX as usize).collect().await;
+        let body = body.map_err(|error| anyhow!("{target} did not finish its answer: {error}"))?;
+        serde_json::from_slice(&body.to_bytes()).with_context(|| format!("{target} answered something else"))
+    };
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(answer)
+}
+
+/// A policy as a shop answers it is a policy file in JSON, except for what was measured.
+fn measured_tables(mut policy: Value) -> anyhow::Result<String> {
+    let mut served = Vec::new();
+    if let Some(Value::Object(reads)) = policy.get_mut("reads") {
+        for (name, rule) in reads.iter_mut() {
+            let measured = rule.as_object_mut().and_then(|rule| rule.remove("served"));
+            let operation = ReadOperation::ALL.iter().find(|operation| operation.as_str() == name);
+            if let (Some(measured), Some(operation)) = (measured, operation) {
+                served.push(served_of(*operation, &measured));
+            }
+        }
+    }
+    let text = toml::to_string(&policy).context("the shop's policy cannot be read")?;
+    let policy = Policy::parse(&text, "policy")
+        .map_err(|error| anyhow!("the shop's policy cannot be read, is it another version?\n{error}"))?;
+    Ok(policy.tables_with(Some(&served)))
+}
+
+fn served_of(operation: ReadOperation, measured: &Value) -> Served {
+    let number = |key: &str| measured[key].as_u64().unwrap_or_default();
+    Served {
+        operation,
+        reads: number("reads"),
+        from_secondaries: number("from_secondaries"),
+        again: number("again"),
+        p50: Duration::from_millis(number("p50_ms")),
+        p99: Duration::from_millis(number("p99_ms")),
+    }
 }
 
 fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
@@ -212,4 +275,27 @@ fn given_up_names(policy: &Policy) -> Vec<&'static str> {
 
 fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     print(&format!("{}\n", serde_json::to_string_pretty(value)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_shop_measured_stands_beside_its_budgets() {
+        let policy = Policy::built_in("default").unwrap().unwrap();
+        let mut answer = serde_json::to_value(&policy).unwrap();
+        answer["reads"]["product_page"]["served"] = json!({
+            "reads": 2000, "from_secondaries": 1900, "secondary_share": 0.95, "again": 3, "p50_ms": 230, "p99_ms": 1900,
+        });
+        let tables = measured_tables(answer).unwrap();
+        let line = |operation: &str| {
+            let line = tables.lines().find(|line| line.trim_start().starts_with(operation)).unwrap();
+            line.split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(line("product_page"), "product_page products secondary 2s 2000 95.0 % 230ms 1.9s");
+        assert_eq!(line("order_card"), "order_card orders secondary 2s - - - -");
+        // Everything else is what it would be without.
+        assert_eq!(tables.lines().count(), policy.tables().lines().count());
+    }
 }

@@ -11,7 +11,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use mobimir_core::{
-    policy::Policy,
+    invariant::InvariantCounters,
+    policy::{Entity, Policy, Store},
     ports::Stores,
     time::{Clock, SystemClock},
 };
@@ -139,8 +140,8 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
     let homes = Homes::new(&policy);
     let stop = Stop::on_signals()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let invariants = Arc::default();
-    let servers = homes.connect(&config, invariants).await?;
+    let invariants: Arc<InvariantCounters> = Arc::default();
+    let servers = homes.connect(&config, invariants.clone()).await?;
     let (data, options) = (config.data.clone(), Options::from(&config.embedded));
     let store = tokio::task::spawn_blocking(move || EmbeddedStore::open(&data, &options)).await??;
     let (stores, order_buckets) = homes.open(&store, &servers).await?;
@@ -150,7 +151,8 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
     if let Some((seed, products)) = catalogue {
         fill(&stores, seed, products, &config, clock.as_ref(), &stop).await?;
     }
-    let shop = Shop::new(stores, clock.clone(), settings(&config, &policy, order_buckets));
+    let settings = settings(&config, &homes, order_buckets);
+    let shop = Shop::counting_in(invariants, stores, clock.clone(), settings);
     // What a crash left open is finished before anybody can add to it.
     shop.reconcile_at_start().await;
 
@@ -171,6 +173,10 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
         backend,
         serde_json::to_value(&policy)?,
     );
+    let state = match &config.read_after_key {
+        Some(key) => state.with_read_after_key(&key.0),
+        None => state,
+    };
 
     let reconciler = tokio::spawn(run_reconciler(shop, stop.wait()));
     let sweeper = tokio::spawn(sweep(store.clone(), clock, stop.wait()));
@@ -193,7 +199,8 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
     Ok(())
 }
 
-fn settings(config: &Config, policy: &Policy, order_buckets: BucketCount) -> ShopSettings {
+fn settings(config: &Config, homes: &Homes<'_>, order_buckets: BucketCount) -> ShopSettings {
+    let policy = homes.policy();
     ShopSettings {
         zones: config.zones.clone(),
         checkout_deadline_ms: policy.checkout_deadline_ms(),
@@ -205,6 +212,7 @@ fn settings(config: &Config, policy: &Policy, order_buckets: BucketCount) -> Sho
         abandoned_after_ms: policy.abandoned_after_ms(),
         order_buckets,
         password_memory_kib: config.password_memory_kib,
+        orders_from_copies: homes.of(Store::Mongodb).contains(&Entity::Orders),
         ..ShopSettings::default()
     }
 }

@@ -31,7 +31,7 @@ pub struct Deployment {
     database: Database,
     config: MongoConfig,
     is_sharded: bool,
-    /// The newest operation time of everything this process wrote.
+    /// The newest operation time of everything this process wrote, or was shown by the primary.
     written: AtomicU64,
     members: Arc<Members>,
     /// Where no read may go to a secondary, nobody looks how far they are.
@@ -115,7 +115,8 @@ impl Deployment {
         &self.config
     }
 
-    /// Everything that this process wrote is there for whoever reads after this.
+    /// Everything that this process wrote is there for whoever reads after this; and everything that the primary has shown
+    /// it, because it may have told that to somebody, as when it answers once more for another instance.
     pub fn written(&self) -> Position {
         Position(self.written.load(Ordering::Acquire))
     }
@@ -160,13 +161,13 @@ impl Deployment {
         &self.meters
     }
 
-    /// What a majority is known to have: this process's own writes, and everybody's up to the last heartbeat.
+    /// What a majority is known to have: what this process wrote or was shown, and everybody's up to the last heartbeat.
     pub(crate) fn acknowledged(&self) -> Position {
         let beat = self.members.newest_beat().map_or(Position(0), |beat| beat.at);
         beat.max(self.written())
     }
 
-    pub(crate) fn note_written(&self, at: Option<Timestamp>) {
+    pub(crate) fn note_position(&self, at: Option<Timestamp>) {
         if let Some(at) = at {
             self.written.fetch_max(position(at).0, Ordering::AcqRel);
         }

@@ -43,7 +43,7 @@ struct Inner {
     stores: Stores,
     clock: Arc<dyn Clock>,
     settings: ShopSettings,
-    invariants: InvariantCounters,
+    invariants: Arc<InvariantCounters>,
     faults: faults::Faults,
     sessions: sessions::SessionCache,
     passwords: passwords::Passwords,
@@ -57,6 +57,16 @@ impl Shop {
         Self::with_faults(stores, clock, settings, faults::Faults::none())
     }
 
+    /// A shop that counts its promises together with others who look at them: a store looks at RD-1.
+    pub fn counting_in(
+        invariants: Arc<InvariantCounters>,
+        stores: Stores,
+        clock: Arc<dyn Clock>,
+        settings: ShopSettings,
+    ) -> Self {
+        Self::build(stores, clock, settings, faults::Faults::none(), invariants)
+    }
+
     /// A shop that meets the given faults on its way, for tests.
     pub fn with_faults(
         stores: Stores,
@@ -64,13 +74,23 @@ impl Shop {
         settings: ShopSettings,
         faults: faults::Faults,
     ) -> Self {
+        Self::build(stores, clock, settings, faults, Arc::default())
+    }
+
+    fn build(
+        stores: Stores,
+        clock: Arc<dyn Clock>,
+        settings: ShopSettings,
+        faults: faults::Faults,
+        invariants: Arc<InvariantCounters>,
+    ) -> Self {
         let inner = Inner {
             sessions: sessions::SessionCache::new(settings.session_cache_ms),
             passwords: passwords::Passwords::new(settings.password_memory_kib),
             logins: login_guard::LoginGuard::default(),
             running_checkouts: turns::RunningCheckouts::default(),
             cart_orders: turns::CartOrders::default(),
-            invariants: InvariantCounters::default(),
+            invariants,
             stores,
             clock,
             settings,

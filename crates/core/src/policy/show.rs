@@ -1,9 +1,17 @@
 //! The effective policy as tables for people.
 
+use std::time::Duration;
+
 use super::{Entity, Placement, Policy, ReadFrom};
+use crate::reading::Served;
 
 impl Policy {
     pub fn tables(&self) -> String {
+        self.tables_with(None)
+    }
+
+    /// With what was measured beside the budgets.
+    pub fn tables_with(&self, served: Option<&[Served]>) -> String {
         let title = match self.description.as_str() {
             "" => format!("policy {}", self.name),
             description => format!("policy {}: {description}", self.name),
@@ -11,7 +19,7 @@ impl Policy {
         let mut parts = vec![format!("{title}\n"), titled("entities", &self.entity_table())];
         let stores = [("in mongodb", self.mongodb_table()), ("in cassandra", self.cassandra_table())];
         parts.extend(stores.iter().filter_map(|(name, table)| Some(titled(name, table.as_ref()?))));
-        parts.push(titled("reads (when the entity is in mongodb)", &self.read_table()));
+        parts.push(titled("reads (when the entity is in mongodb)", &self.read_table(served)));
         parts.push(titled("times", &self.time_table()));
         parts.push(titled("alerts", &self.alert_table()));
         parts.join("\n")
@@ -118,17 +126,22 @@ impl Policy {
         Entity::ALL.iter().filter_map(|entity| row(*entity, self.placement(*entity)?)).collect()
     }
 
-    fn read_table(&self) -> String {
+    fn read_table(&self, served: Option<&[Served]>) -> String {
         let row = |(operation, rule): (super::ReadOperation, super::ReadRule)| {
             let from = match rule.from {
                 ReadFrom::Primary => "primary",
                 ReadFrom::Secondary => "secondary",
             };
             let budget = rule.budget.map_or_else(|| "current".to_owned(), |budget| budget.to_string());
-            vec![operation.to_string(), operation.entity().to_string(), from.to_owned(), budget]
+            let decided = [operation.to_string(), operation.entity().to_string(), from.to_owned(), budget];
+            let measured =
+                served.map(|served| measured(served.iter().find(|served| served.operation == operation)));
+            decided.into_iter().chain(measured.into_iter().flatten()).collect()
         };
         let rows: Vec<Vec<String>> = self.reads.iter().map(row).collect();
-        text_table(&["operation", "entity", "from", "budget"], &rows)
+        let columns = ["operation", "entity", "from", "budget", "reads", "by secondaries", "p50", "p99"];
+        let shown = if served.is_some() { &columns[..] } else { &columns[..4] };
+        text_table(shown, &rows)
     }
 
     fn time_table(&self) -> String {
@@ -201,4 +214,19 @@ pub fn text_table(header: &[&str], rows: &[Vec<String>]) -> String {
     };
     let body = rows.iter().map(|row| line(row.iter().map(String::as_str).collect()));
     std::iter::once(line(header.to_vec())).chain(body).collect()
+}
+
+/// How often an operation was read, by whom, and how old the answers were.
+fn measured(served: Option<&Served>) -> [String; 4] {
+    let Some(served) = served else { return std::array::from_fn(|_| dash()) };
+    let share = format!("{:.1} %", served.secondary_share() * 100.0);
+    [served.reads.to_string(), share, age(served.p50), age(served.p99)]
+}
+
+fn age(age: Duration) -> String {
+    match age {
+        Duration::ZERO => "current".to_owned(),
+        age if age < Duration::from_secs(1) => format!("{}ms", age.as_millis().max(1)),
+        age => format!("{:.1}s", age.as_secs_f64()),
+    }
 }

@@ -1,5 +1,7 @@
 //! `/v1/ops`: what the people who run the shop look at.
 
+use std::time::Duration;
+
 use axum::{
     body::Body,
     extract::State,
@@ -7,8 +9,9 @@ use axum::{
 };
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
-use mobimir_core::invariant::Invariant;
+use mobimir_core::{invariant::Invariant, reading::Served};
 use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::mpsc;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -32,10 +35,56 @@ pub(crate) fn router() -> OpenApiRouter<AppState> {
         .routes(routes!(backup))
 }
 
-/// The policy in force
+/// The policy in force, and beside each budget how old the answers were
+///
+/// Each operation of `reads` that was read has `served`: how many `reads`, how many `from_secondaries` and their
+/// `secondary_share`, how many were read `again` on the primary because a secondary would not do, and the age that half of the
+/// answers (`p50_ms`) and all but one in a hundred (`p99_ms`) did not exceed. An answer of the primary counts as 0.
 #[utoipa::path(get, path = "/v1/ops/policy", tag = "operations", security(("token" = [])), responses((status = 200, body = Object)))]
 async fn policy(State(state): State<AppState>, _: Operator) -> Result<Response, Problem> {
-    Ok(json(StatusCode::OK, &state.inner.policy))
+    Ok(json(StatusCode::OK, &measured_policy(&state)))
+}
+
+/// The policy, and beside each budget how the operation was read.
+pub(crate) fn measured_policy(state: &AppState) -> Value {
+    let mut policy = state.inner.policy.clone();
+    for served in state.inner.backend.served() {
+        if let Some(Value::Object(rule)) = policy.pointer_mut(&format!("/reads/{}", served.operation)) {
+            rule.insert("served".to_owned(), ServedView::from(served).into());
+        }
+    }
+    policy
+}
+
+/// How an operation was read since the process started.
+#[derive(Serialize)]
+struct ServedView {
+    reads: u64,
+    from_secondaries: u64,
+    secondary_share: f64,
+    again: u64,
+    p50_ms: u64,
+    p99_ms: u64,
+}
+
+impl From<Served> for ServedView {
+    fn from(served: Served) -> Self {
+        let ms = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            reads: served.reads,
+            from_secondaries: served.from_secondaries,
+            secondary_share: served.secondary_share(),
+            again: served.again,
+            p50_ms: ms(served.p50),
+            p99_ms: ms(served.p99),
+        }
+    }
+}
+
+impl From<ServedView> for Value {
+    fn from(view: ServedView) -> Self {
+        serde_json::to_value(view).unwrap_or_default()
+    }
 }
 
 #[derive(Serialize, ToSchema)]

@@ -233,7 +233,7 @@ impl Link {
         let within = async {
             let mut session = self.deployment.client().start_session().await?;
             let written = write(&mut session).await;
-            self.deployment.note_written(session.operation_time());
+            self.deployment.note_position(session.operation_time());
             written
         };
         let written = self.within(within).await;

@@ -75,7 +75,7 @@ impl Link {
         started: Instant,
         read: &R,
     ) -> Option<(R::Answer, Duration)> {
-        let Chosen { address, criteria, beat } = chosen;
+        let Chosen { address, criteria, beat, lost } = chosen;
         let members = self.deployment.members_known();
         let over_at = beat.sent + budget;
         let until = over_at.min(started + self.timeout / SECONDARY_SHARE);
@@ -86,7 +86,11 @@ impl Link {
             let answer = read.run(&mut session, Some(criteria.clone())).await?;
             Ok::<_, Error>((answer, session.operation_time().map_or(Position(0), position)))
         };
-        let (answer, answered_at) = match timeout_at(until.into(), within).await {
+        let answer = tokio::select! {
+            answer = timeout_at(until.into(), within) => answer.map_err(|_| "it gave no answer in its share of the time"),
+            () = lost.notified() => Err("it was lost meanwhile"),
+        };
+        let (answer, answered_at) = match answer {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
                 tracing::debug!(%error, member = address, "a secondary could not answer");
@@ -95,8 +99,8 @@ impl Link {
                 }
                 return None;
             }
-            Err(_) => {
-                tracing::debug!(member = address, "a secondary gave no answer in its share of the time");
+            Err(why) => {
+                tracing::debug!(member = address, why, "a secondary is not waited for");
                 members.failed(address, Instant::now());
                 return None;
             }
@@ -137,13 +141,17 @@ impl Link {
                 session.advance_operation_time(operation_time(acknowledged));
             }
             match read.run(&mut session, None).await {
+                Ok(answer) => {
+                    self.deployment.note_position(session.operation_time());
+                    Ok(answer)
+                }
                 // Whatever this process or the reader has seen, it was of another history: of a database that has been
                 // restored since. What is current is all there is.
                 Err(error) if is_ahead(&error) => {
                     let mut session = self.deployment.client().start_session().await?;
                     read.run(&mut session, None).await
                 }
-                other => other,
+                Err(error) => Err(error),
             }
         };
         match timeout_at(until.into(), within).await {

@@ -55,6 +55,8 @@ struct Known {
 struct Entry {
     member: Member,
     criteria: SelectionCriteria,
+    /// For those who wait there: it is no longer known, and need not be waited for.
+    lost: Arc<Notify>,
 }
 
 /// A secondary that fits a read, and the beat it is trusted by.
@@ -62,6 +64,8 @@ pub(crate) struct Chosen {
     pub(crate) address: String,
     pub(crate) criteria: SelectionCriteria,
     pub(crate) beat: Beat,
+    /// Whoever waits for an answer of this member need not go on.
+    pub(crate) lost: Arc<Notify>,
 }
 
 impl Members {
@@ -71,18 +75,23 @@ impl Members {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let fit = |(address, entry): (&String, &Entry)| {
             let beat = entry.member.fits(budget, after, now)?;
-            Some((address.clone(), entry.criteria.clone(), beat))
+            Some(Chosen {
+                address: address.clone(),
+                criteria: entry.criteria.clone(),
+                beat,
+                lost: entry.lost.clone(),
+            })
         };
         let count = known.members.len();
         let mut in_turn = known.members.iter().cycle().skip(turn % count.max(1)).take(count);
-        let (address, criteria, beat) = in_turn.find_map(fit)?;
-        Some(Chosen { address, criteria, beat })
+        in_turn.find_map(fit)
     }
 
     /// Somebody read there in vain: it is left alone for a while.
     pub(crate) fn failed(&self, address: &str, now: Instant) {
         if let Some(entry) = self.known_mut().members.get_mut(address) {
             entry.member.failed(now);
+            entry.lost.notify_waiters();
         }
     }
 
@@ -119,7 +128,11 @@ impl Members {
                 _ => MemberRole::Other,
             };
             let entry = known.members.entry(address.to_string());
-            entry.or_insert_with(|| Entry::new(address.clone())).member.set_role(role);
+            let entry = entry.or_insert_with(|| Entry::new(address.clone()));
+            if entry.member.role() != role {
+                entry.member.set_role(role);
+                entry.lost.notify_waiters();
+            }
         }
     }
 
@@ -138,6 +151,7 @@ impl Entry {
         Self {
             member: Member::new(MemberRole::Other),
             criteria: SelectionCriteria::Predicate(Arc::new(is_it)),
+            lost: Arc::default(),
         }
     }
 }

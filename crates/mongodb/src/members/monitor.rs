@@ -152,7 +152,10 @@ impl Heart {
                 Ok(Ok(Some(beat))) => {
                     entry.member.showed(beat.number.cast_unsigned(), epoch, &known.beats, Instant::now());
                 }
-                Ok(Ok(None)) | Ok(Err(_)) | Err(_) => entry.member.kept_silent(),
+                Ok(Ok(None)) | Ok(Err(_)) | Err(_) => {
+                    entry.member.kept_silent();
+                    entry.lost.notify_waiters();
+                }
             }
         }
     }

@@ -94,6 +94,10 @@ async fn story(mongo: &Mongo, lag_max: Duration) {
     assert_eq!(close_secondaries(&deployment, Duration::from_secs(3)), 1, "{:?}", deployment.members());
     shares.over(Duration::from_secs(1)).await.all_from_secondaries(&[3, 10, 100], "one hangs");
     mongo.resume(2).expect("member 2 goes on");
+    until("it is back", Duration::from_secs(20), || {
+        close_secondaries(&deployment, Duration::from_secs(1)) == 2
+    })
+    .await;
 
     // One dies, and comes back.
     mongo.kill(3).expect("member 3 is killed");

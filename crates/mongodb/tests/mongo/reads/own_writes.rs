@@ -5,10 +5,15 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use mobimir_core::{policy::ReadOperation, ports::UserStore, reading, time::Version};
+use mobimir_core::{
+    policy::ReadOperation,
+    ports::UserStore,
+    reading::{self, Position},
+    time::Version,
+};
 use mobimir_mongodb::{Deployment, MongoUsers};
 
 use super::{assert_kept, block_on, close_secondaries, instance, new_database, numbered, until, voting_set};
@@ -16,7 +21,7 @@ use super::{assert_kept, block_on, close_secondaries, instance, new_database, nu
 /// How many reads of own writes.
 const READS_VARIABLE: &str = "MOBIMIR_OWN_WRITES_READS";
 const READS_DEFAULT: u64 = 4_000;
-const CUSTOMERS: u64 = 16;
+const CUSTOMERS: u64 = 64;
 const READS_PER_WRITE: u64 = 10;
 /// A member is stopped and goes on so often during the test.
 const LAG_PERIOD: Duration = Duration::from_millis(700);
@@ -68,6 +73,27 @@ fn everyone_reads_their_own_writes_through_any_instance() {
         assert_eq!(violations, 0);
         assert!(from_secondaries > done / 10, "secondaries were hardly used: {from_secondaries} of {done}");
         instances.iter().for_each(|deployment| assert_kept(&deployment.config().invariants));
+    });
+}
+
+#[test]
+fn a_position_of_another_history_keeps_nobody_waiting() {
+    let (mongo, _turn) = voting_set();
+    mongo.wait_ready().expect("the set is whole");
+    block_on(async {
+        let deployment = instance(mongo, &new_database()).await;
+        let users = MongoUsers::new(deployment.clone());
+        let user = numbered(1);
+        assert!(users.insert(user.clone()).await.expect("it is written"));
+        let written = deployment.written();
+        for ahead in [Position(written.0 + (60 << 32)), Position(u64::MAX >> 1), Position(u64::MAX)] {
+            let started = Instant::now();
+            let read = reading::of(ReadOperation::Analytics, users.get(user.id));
+            let shown = reading::after(ahead, read).await.expect("the primary is there");
+            assert_eq!(shown.map(|shown| shown.id), Some(user.id));
+            assert!(started.elapsed() < Duration::from_secs(5), "{ahead:?} took {:?}", started.elapsed());
+            assert!(deployment.written() < ahead, "what is ahead is not taken over");
+        }
     });
 }
 
