@@ -116,12 +116,8 @@ fn warn_mongodb(entity: Entity, settings: &MongodbSettings, warnings: &mut Vec<W
         warnings.push(Warning { key, message: format!("\"{}\": {message}", settings.shard_key) });
     };
     let fields: Vec<&str> = settings.shard_key.0.iter().map(|(name, _)| name.as_str()).collect();
-    match (entity, fields.as_slice()) {
-        (Entity::Products, ["category", ..]) => {
-            warn("one popular category can make one shard hot");
-        }
-        (Entity::Carts, ["_id"]) => warn("a cart is read by its owner, which asks every shard"),
-        _ => {}
+    if let (Entity::Products, ["category", ..]) = (entity, fields.as_slice()) {
+        warn("one popular category can make one shard hot");
     }
 }
 

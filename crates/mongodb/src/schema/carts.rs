@@ -3,7 +3,7 @@
 use mobimir_core::policy::Entity;
 use mongodb::bson::doc;
 
-use super::{CollectionPlan, Index};
+use super::{CollectionPlan, Index, Stands};
 
 pub(super) fn collections() -> Vec<CollectionPlan> {
     vec![CollectionPlan {
@@ -13,6 +13,6 @@ pub(super) fn collections() -> Vec<CollectionPlan> {
             Index::new("touched", doc! { "updated_at": 1, "_id": 1 }),
             Index::new("gone", doc! { "gone_at": 1 }).expires(),
         ],
-        sharded: true,
+        stands: Stands::Alone,
     }]
 }

@@ -22,8 +22,16 @@ pub struct CollectionPlan {
     pub entity: Entity,
     pub name: &'static str,
     pub indexes: Vec<Index>,
-    /// Fields of the policy's shard key that this collection does not have are not for it.
-    pub sharded: bool,
+    pub stands: Stands,
+}
+
+/// How a collection belongs to its entity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stands {
+    /// It is the entity.
+    Alone,
+    /// It holds something of the entity that is found by its own id.
+    Beside,
 }
 
 /// An index, as `createIndexes` takes it.

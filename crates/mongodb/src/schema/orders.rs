@@ -3,7 +3,7 @@
 use mobimir_core::policy::Entity;
 use mongodb::bson::doc;
 
-use super::{CollectionPlan, Index};
+use super::{CollectionPlan, Index, Stands};
 
 pub(super) fn orders() -> Vec<CollectionPlan> {
     vec![CollectionPlan {
@@ -14,7 +14,7 @@ pub(super) fn orders() -> Vec<CollectionPlan> {
             // Status and zone decide whether an order is wanted before it is read.
             Index::new("by_day", doc! { "day": 1, "created_at": -1, "_id": 1, "status": 1, "geo_zone": 1 }),
         ],
-        sharded: true,
+        stands: Stands::Alone,
     }]
 }
 
@@ -23,7 +23,7 @@ pub(super) fn history() -> Vec<CollectionPlan> {
         entity: Entity::OrderHistory,
         name: "order_history",
         indexes: vec![by_user()],
-        sharded: true,
+        stands: Stands::Alone,
     }]
 }
 

@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, fmt};
 
 use futures_util::TryStreamExt;
-use mobimir_core::policy::{Policy, ShardKey, ShardOrder, Store};
+use mobimir_core::policy::{Policy, ShardKey, ShardOrder};
 use mongodb::bson::{Bson, Document, doc};
 use thiserror::Error;
 
-use super::{CollectionPlan, Index, of_policy};
+use super::{CollectionPlan, Index, Stands, of_policy};
 use crate::deployment::Deployment;
 
 /// A collection as a policy wants it.
@@ -74,16 +74,22 @@ struct Existing {
 
 /// What a policy asks for in MongoDB.
 pub fn wanted(policy: &Policy) -> Vec<Wanted> {
-    let shard_key = |collection: &CollectionPlan| {
-        let placement = policy.placement(collection.entity).filter(|_| collection.sharded);
-        let settings = placement.filter(|placement| placement.uses(Store::Mongodb))?.mongodb.as_ref();
-        settings.map(|settings| settings.shard_key.clone())
-    };
     let wanted = |collection: CollectionPlan| {
-        let shard_key = shard_key(&collection).unwrap_or_else(ShardKey::none);
+        let shard_key = shard_key(policy, &collection);
         Wanted { collection, shard_key }
     };
     of_policy(policy).into_iter().map(wanted).collect()
+}
+
+/// The policy's key is for the collection that an entity is named after. What stands beside it is found by id alone.
+fn shard_key(policy: &Policy, collection: &CollectionPlan) -> ShardKey {
+    let settings = policy.placement(collection.entity).and_then(|placement| placement.mongodb.as_ref());
+    let key = settings.map_or_else(ShardKey::none, |settings| settings.shard_key.clone());
+    match collection.stands {
+        Stands::Alone => key,
+        Stands::Beside if key.is_none() => key,
+        Stands::Beside => ShardKey::hashed("_id"),
+    }
 }
 
 /// Everything of it as commands of mongosh. Shard keys are for a deployment behind a mongos, and so are comments.
@@ -309,8 +315,12 @@ mod tests {
     use super::*;
 
     fn wanted(index: Index, key: &str) -> Wanted {
-        let collection =
-            CollectionPlan { entity: Entity::Orders, name: "orders", indexes: vec![index], sharded: true };
+        let collection = CollectionPlan {
+            entity: Entity::Orders,
+            name: "orders",
+            indexes: vec![index],
+            stands: Stands::Alone,
+        };
         Wanted { collection, shard_key: ShardKey::parse(key).expect("a shard key") }
     }
 

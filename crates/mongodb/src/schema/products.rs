@@ -3,7 +3,7 @@
 use mobimir_core::policy::Entity;
 use mongodb::bson::doc;
 
-use super::{CollectionPlan, Index};
+use super::{CollectionPlan, Index, Stands};
 
 pub(super) fn collections() -> Vec<CollectionPlan> {
     vec![products(), checkouts()]
@@ -25,7 +25,7 @@ fn products() -> CollectionPlan {
             Index::new("holds", doc! { "_id": 1, "oldest_hold": 1 })
                 .only(doc! { "oldest_hold": { "$exists": true } }),
         ],
-        sharded: true,
+        stands: Stands::Alone,
     }
 }
 
@@ -37,6 +37,6 @@ fn checkouts() -> CollectionPlan {
             // A checkout that is settled is never due again, and not in it.
             Index::new("due", doc! { "due_at": 1 }).only(doc! { "due_at": { "$exists": true } }),
         ],
-        sharded: true,
+        stands: Stands::Beside,
     }
 }

@@ -3,7 +3,7 @@
 use mobimir_core::policy::Entity;
 use mongodb::bson::doc;
 
-use super::{CollectionPlan, Index};
+use super::{CollectionPlan, Index, Stands};
 
 pub(super) fn collections() -> Vec<CollectionPlan> {
     let gone = || Index::new("gone", doc! { "gone_at": 1 }).expires();
@@ -18,13 +18,13 @@ pub(super) fn collections() -> Vec<CollectionPlan> {
                     .only(doc! { "unmerged_since": { "$exists": true } }),
                 gone(),
             ],
-            sharded: true,
+            stands: Stands::Alone,
         },
         CollectionPlan {
             entity: Entity::Sessions,
             name: "refresh_tokens",
             indexes: vec![gone()],
-            sharded: true,
+            stands: Stands::Beside,
         },
     ]
 }

@@ -3,13 +3,13 @@
 use mobimir_core::policy::Entity;
 use mongodb::bson::doc;
 
-use super::{CollectionPlan, Index};
+use super::{CollectionPlan, Index, Stands};
 
 pub(super) fn collections() -> Vec<CollectionPlan> {
     vec![CollectionPlan {
         entity: Entity::Users,
         name: "users",
         indexes: vec![Index::new("email", doc! { "email": 1 }).unique()],
-        sharded: true,
+        stands: Stands::Alone,
     }]
 }
