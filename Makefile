@@ -34,7 +34,7 @@ bench-cassandra: tools ## what the ports on Cassandra add to the bare driver, on
 soak: tools ## the tests that take long: more crashes, more random histories
 	MOBIMIR_CRASH_ROUNDS=300 MOBIMIR_SIMULATION_SEEDS=100000 MOBIMIR_CONFORMANCE_CASES=1000 MOBIMIR_LONG_HISTORY=100000 PROPTEST_CASES=10000 MOBIMIR_LAG_S=100 MOBIMIR_OWN_WRITES_READS=100000 $(CARGO) test --workspace
 
-tools: need-cargo ## what the tests need besides Rust: a C compiler, Chromium and its driver, Java 17, Maven
+tools: need-cargo ## what the tests need besides Rust: a C compiler, Chromium and its driver, Java 17, Maven, pip
 	@scripts/install-test-tools
 
 need-cargo:

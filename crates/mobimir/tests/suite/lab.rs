@@ -1,9 +1,11 @@
-//! `mobimir lab`: one real server, through its life.
+//! `mobimir lab`: one real server of each kind, through its life.
 
 use std::{
     io::{BufRead, BufReader},
+    net::TcpListener,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
+    sync::atomic::{AtomicU16, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -14,24 +16,27 @@ use tempfile::TempDir;
 
 use crate::support::process::program;
 
-/// Ends its node however the test ends.
+/// Ends its servers however the test ends.
 struct Lab {
     dir: TempDir,
     net: String,
+    port: String,
 }
 
 impl Lab {
     fn new() -> Self {
         // Beside a person's lab, and beside those that other tests take.
         let net = format!("127.1.{}", std::process::id() % 250);
-        Lab { dir: TempDir::new().unwrap(), net }
+        Lab { dir: TempDir::new().unwrap(), net, port: free_port().to_string() }
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = program();
         // Where the server is fetched to is no matter of this test.
-        if let Some(cache) = std::env::var_os("MOBIMIR_LAB_DIR") {
-            command.env("MOBIMIR_LAB_DIR", cache);
+        for name in ["MOBIMIR_LAB_DIR", "MOBIMIR_MONGOD"] {
+            if let Some(place) = std::env::var_os(name) {
+                command.env(name, place);
+            }
         }
         command.arg("lab").args(arguments).arg("--dir").arg(self.dir.path());
         command
@@ -45,21 +50,50 @@ impl Lab {
         self.run(&["cassandra", "--nodes", nodes, "--net", &self.net])
     }
 
-    fn state(&self) -> Value {
+    fn start_mongo(&self, members: &str) -> (i32, String, String) {
+        self.run(&["mongo", "--members", members, "--port", &self.port])
+    }
+
+    fn status(&self) -> Vec<Value> {
         let (code, out, err) = self.run(&["status", "--json"]);
         assert_eq!(code, 0, "{err}");
-        let nodes: Value = serde_json::from_str(&out).unwrap();
-        assert_eq!(nodes.as_array().unwrap().len(), 1);
-        nodes[0]["state"].clone()
+        serde_json::from_str(&out).unwrap()
+    }
+
+    /// Of the only server.
+    fn state(&self) -> Value {
+        let servers = self.status();
+        assert_eq!(servers.len(), 1);
+        servers[0]["state"].clone()
+    }
+
+    fn place(&self, name: &str) -> PathBuf {
+        self.dir.path().canonicalize().unwrap().join(name)
     }
 
     fn assert_nothing_is_left(&self) {
-        let ring = self.dir.path().canonicalize().unwrap().join("ring");
         let start = Instant::now();
-        while ring.exists() || !processes_of(&ring).is_empty() {
-            assert!(start.elapsed() < Duration::from_secs(30), "{:?}", processes_of(&ring));
-            thread::sleep(Duration::from_millis(50));
+        for place in [self.place("ring"), self.place("mongo")] {
+            while place.exists() || !processes_of(&place).is_empty() {
+                assert!(start.elapsed() < Duration::from_secs(30), "{:?}", processes_of(&place));
+                thread::sleep(Duration::from_millis(50));
+            }
         }
+    }
+
+    /// Ctrl-C when the first process is there.
+    fn interrupt(&self, arguments: &[&str], place: &str) {
+        let mut command = self.command(arguments);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        assert!(lines.into_iter().any(|line| line.starts_with("starting ")));
+        let start = Instant::now();
+        while processes_of(&self.place(place)).is_empty() {
+            assert!(start.elapsed() < Duration::from_secs(30));
+            thread::sleep(Duration::from_millis(10));
+        }
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        assert!(!child.wait().unwrap().success());
     }
 }
 
@@ -101,32 +135,86 @@ fn a_node_is_started_killed_started_again_and_ended() {
 }
 
 #[test]
+fn a_replica_set_is_started_killed_started_again_and_ended() {
+    let lab = Lab::new();
+    let (code, _, err) = lab.run(&["status"]);
+    assert!(code == 1 && err.contains("mobimir lab mongo"), "{err}");
+    let (code, _, err) = lab.run(&["stop-member", "1"]);
+    assert!(code == 1 && err.contains("mobimir lab mongo"), "{err}");
+
+    let (code, out, err) = lab.start_mongo("1");
+    assert_eq!(code, 0, "{err}");
+    let uri = format!("mongodb://127.0.0.1:{}/?replicaSet=lab", lab.port);
+    assert!(out.contains(&uri) && out.contains("mobimir lab down --dir"), "{out}");
+    assert!(err.contains("starting 1 mongod\n") && err.contains("member 1 is primary\n"), "{err}");
+    let status = lab.status();
+    assert_eq!((&status[0]["server"], &status[0]["state"]), (&"mongodb".into(), &"primary".into()));
+
+    let (code, out, _) = lab.start_mongo("1");
+    assert!(code == 0 && out.contains("was left alone"), "{out}");
+    let (code, _, err) = lab.start_mongo("2");
+    assert!(code == 1 && err.contains("mobimir lab down"), "{err}");
+    assert_eq!(lab.run(&["start-member", "1"]).0, 1);
+    let (code, _, err) = lab.run(&["stop-member", "2"]);
+    assert!(code == 1 && err.contains("there is no member 2"), "{err}");
+
+    assert_eq!(lab.run(&["stop-member", "1", "--kill"]).0, 0);
+    assert_eq!(lab.state(), "stopped");
+    let (code, _, err) = lab.run(&["stop-member", "1"]);
+    assert!(code == 1 && err.contains("mobimir lab start-member 1") && err.lines().count() == 1, "{err}");
+    let (code, _, err) = lab.run(&["start-member", "1"]);
+    assert_eq!(code, 0, "{err}");
+    let (_, out, _) = lab.run(&["status"]);
+    assert!(out.contains("member 1") && out.contains("primary"), "{out}");
+
+    let (code, out, err) = lab.run(&["down"]);
+    assert!(code == 0 && out.contains("1 mongod ended; the data stays"), "{out}{err}");
+    let (code, out, err) = lab.start_mongo("1");
+    assert!(code == 0 && out.contains("is up"), "{out}{err}");
+    assert_eq!(lab.run(&["down", "--wipe"]).0, 0);
+    lab.assert_nothing_is_left();
+}
+
+#[test]
+fn both_kinds_are_started_shown_and_ended_together() {
+    let mut lab = Lab::new();
+    lab.net = lab.net.replace("127.1.", "127.3.");
+    let up = ["up", "--nodes", "1", "--members", "1", "--net", &lab.net, "--port", &lab.port];
+    let (code, out, err) = lab.run(&up);
+    assert!(
+        code == 0 && out.contains(&format!("{}.1:9042", lab.net)) && out.contains("mongodb://"),
+        "{out}{err}"
+    );
+    let status = lab.status();
+    let states: Vec<&str> = status.iter().filter_map(|server| server["state"].as_str()).collect();
+    assert_eq!(states, ["UN", "primary"]);
+    let (code, out, _) = lab.run(&up);
+    assert_eq!((code, out.matches("was left alone").count()), (0, 2), "{out}");
+    let (code, out, err) = lab.run(&["down", "--wipe"]);
+    assert!(code == 0 && out.contains("1 node and 1 mongod ended"), "{out}{err}");
+    lab.assert_nothing_is_left();
+}
+
+#[test]
 fn a_start_that_is_interrupted_leaves_nothing_behind() {
     let mut lab = Lab::new();
     lab.net = lab.net.replace("127.1.", "127.2.");
-    let mut command = lab.command(&["cassandra", "--nodes", "1", "--net", &lab.net]);
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-    assert!(lines.into_iter().any(|line| line == "starting 1 node"));
-    let ring = lab.dir.path().canonicalize().unwrap().join("ring");
-    let start = Instant::now();
-    while processes_of(&ring).is_empty() {
-        assert!(start.elapsed() < Duration::from_secs(30));
-        thread::sleep(Duration::from_millis(10));
-    }
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    assert!(!child.wait().unwrap().success());
+    lab.interrupt(&["cassandra", "--nodes", "1", "--net", &lab.net], "ring");
+    lab.assert_nothing_is_left();
+    lab.interrupt(&["mongo", "--shards", "2", "--port", &lab.port], "mongo");
     lab.assert_nothing_is_left();
 }
 
 #[test]
 fn what_is_missing_is_said_in_one_line_with_the_way_to_get_it() {
     let cache = TempDir::new().unwrap();
-    let mut command = program();
-    command.args(["lab", "cassandra"]).env("PATH", "/nowhere").env("MOBIMIR_LAB_DIR", cache.path());
-    let (code, _, err) = said(command.output().unwrap());
-    assert_eq!((code, err.lines().count()), (1, 1), "{err}");
-    assert!(err.contains("apt-get install") && err.contains("maven"), "{err}");
+    for (kind, package) in [("cassandra", "maven"), ("mongo", "python3-pip")] {
+        let mut command = program();
+        command.args(["lab", kind]).env("PATH", "/nowhere").env("MOBIMIR_LAB_DIR", cache.path());
+        let (code, _, err) = said(command.output().unwrap());
+        assert_eq!((code, err.lines().count()), (1, 1), "{err}");
+        assert!(err.contains("apt-get install") && err.contains(package), "{err}");
+    }
 }
 
 fn said(output: Output) -> (i32, String, String) {
@@ -134,14 +222,28 @@ fn said(output: Output) -> (i32, String, String) {
     (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
 }
 
-/// Nodes whose directory is below this one.
-fn processes_of(ring: &Path) -> Vec<PathBuf> {
-    let argument = format!("-Dcassandra.storagedir={}/", ring.display());
+/// With two more after it. Below those that the system gives to clients, so that a server can come back to it.
+fn free_port() -> u16 {
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    let start = u16::try_from(std::process::id() % 500).unwrap() * 8;
+    loop {
+        let port = 20_000 + (start + TAKEN.fetch_add(4, Ordering::Relaxed)) % 4_000;
+        if (port..port + 3).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
+            return port;
+        }
+    }
+}
+
+/// Servers whose directory is below this one.
+fn processes_of(place: &Path) -> Vec<PathBuf> {
+    let arguments =
+        ["-Dcassandra.storagedir=", "--dbpath="].map(|option| format!("{option}{}/", place.display()));
     let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
     processes
         .filter(|process| {
             let cmdline = std::fs::read(process.join("cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&cmdline).contains(&argument)
+            let cmdline = String::from_utf8_lossy(&cmdline);
+            arguments.iter().any(|argument| cmdline.contains(argument))
         })
         .collect()
 }
