@@ -117,6 +117,7 @@ impl World {
     }
 
     /// Tasks that a shop has left running get their turn.
+    #[allow(dead_code, reason = "not every test file waits for them")]
     pub(crate) async fn let_spawned_work_run(&self) {
         for _ in 0..20 {
             tokio::task::yield_now().await;
@@ -124,6 +125,7 @@ impl World {
     }
 
     /// STK-1, no hold left, every committed checkout has its order and every order its checkout.
+    #[allow(dead_code, reason = "not every test file looks at all there is")]
     pub(crate) async fn check_settled(&self, shop: &Shop) -> Settled {
         let query = ProductQuery::all(ProductSort::PriceAscending, 1_000);
         let products = self.stores.products.list(query).await.unwrap().items;
