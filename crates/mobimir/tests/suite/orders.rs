@@ -133,7 +133,8 @@ async fn a_cart_is_ordered_and_an_order_is_cancelled() {
 
 #[tokio::test]
 async fn orders_are_listed_by_owner_and_by_day() {
-    let (_dir, shop) = shop();
+    let dir = TempDir::new().unwrap();
+    let shop = Process::serve_apart(&dir.path().join("data"));
     let host = &shop.host;
     let phone = product(host, 1_000).await;
     let mut customer = Customer::new(host).await;

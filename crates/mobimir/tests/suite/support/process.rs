@@ -9,7 +9,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::servers;
+use super::servers::{self, Tables};
 
 pub(crate) const OPERATOR: &str = "test-operator-token";
 
@@ -37,7 +37,16 @@ pub(crate) fn program() -> Command {
 impl Process {
     /// A shop on the data directory, at a free port, or wherever this run keeps its data ([`servers`]).
     pub(crate) fn serve(data: &Path) -> Self {
-        let environment = servers::environment(data);
+        Self::serve_with(data, Tables::Shared)
+    }
+
+    /// The same, for a test that has to have a day to itself.
+    pub(crate) fn serve_apart(data: &Path) -> Self {
+        Self::serve_with(data, Tables::Own)
+    }
+
+    fn serve_with(data: &Path, tables: Tables) -> Self {
+        let environment = servers::environment(data, tables);
         let environment: Vec<(&str, &str)> =
             environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
         Self::start(&["serve"], data, &environment)

@@ -27,21 +27,32 @@ struct Servers {
     mongo: Mongo,
 }
 
+/// What shops of one run have in common on real servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tables {
+    /// The tables in Cassandra, because it takes long to make them. A day's orders are those of all.
+    Shared,
+    Own,
+}
+
 /// What tells a shop on this data directory where its data is. The same directory is the same shop.
-pub(crate) fn environment(data: &Path) -> Vec<(&'static str, String)> {
+pub(crate) fn environment(data: &Path, tables: Tables) -> Vec<(&'static str, String)> {
     let Some(servers) = &*SERVERS else { return Vec::new() };
     let mut name = DefaultHasher::new();
     data.hash(&mut name);
     // One process' shops, so that those of another run are others.
     std::process::id().hash(&mut name);
     let name = format!("t{:016x}", name.finish());
-    let environment = vec![
+    let mut environment = vec![
         ("MOBIMIR_POLICY", servers.policy.clone()),
         ("MOBIMIR_CASSANDRA_CONTACT_POINTS", servers.ring.contact_points().join(",")),
         ("MOBIMIR_CASSANDRA_DATA_CENTRES", "dc1=1".to_owned()),
         ("MOBIMIR_MONGODB_URI", servers.mongo.uri()),
-        ("MOBIMIR_MONGODB_DATABASE", name),
+        ("MOBIMIR_MONGODB_DATABASE", name.clone()),
     ];
+    if tables == Tables::Own {
+        environment.push(("MOBIMIR_CASSANDRA_KEYSPACE_PREFIX", name));
+    }
     let made = program().args(["schema", "apply"]).envs(environment.iter().cloned()).output();
     let made = made.expect("the program runs");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
