@@ -14,6 +14,6 @@ mod users;
 pub use self::{
     config::MongoConfig,
     deployment::{ConnectError, Deployment},
-    products::MongoProducts,
+    products::{MongoProducts, StripeFaults, StripeStep},
     users::MongoUsers,
 };
