@@ -1,11 +1,12 @@
 //! The HTTP contract of orders, call by call.
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::{
     api::{quantities, shop},
     support::{
-        Client, Customer,
+        Client, Customer, Process,
         shop::{guest, items, operator, product, stock},
     },
 };
