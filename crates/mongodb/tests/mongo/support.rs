@@ -1,14 +1,15 @@
 //! One replica set for all tests of this binary, and a database of its own for each of them.
 
 use std::{
-    sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
-    time::Duration,
+    sync::{Arc, LazyLock, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    time::{Duration, Instant},
 };
 
 use mobimir_core::policy::Entity;
 use mobimir_lab::{Mongo, MongoSpec};
 use mobimir_mongodb::{Deployment, MongoConfig, schema};
 use mobimir_testkit::conformance::{CASES_VARIABLE, ConformanceOptions};
+use mongodb::bson::{Document, doc};
 
 static SET: LazyLock<Mongo> =
     LazyLock::new(|| Mongo::ephemeral(&MongoSpec::for_tests(3)).expect("a replica set can be started"));
@@ -17,46 +18,88 @@ static SET: LazyLock<Mongo> =
 static PEACE: RwLock<()> = RwLock::new(());
 
 pub(crate) struct Shared {
-    pub(crate) set: &'static Mongo,
+    pub(crate) mongo: &'static Mongo,
     _peace: RwLockReadGuard<'static, ()>,
 }
 
 pub(crate) struct Alone {
-    pub(crate) set: &'static Mongo,
+    pub(crate) mongo: &'static Mongo,
     _peace: RwLockWriteGuard<'static, ()>,
 }
 
 pub(crate) fn shared() -> Shared {
     let peace = PEACE.read().unwrap_or_else(PoisonError::into_inner);
-    Shared { set: &SET, _peace: peace }
+    Shared { mongo: &SET, _peace: peace }
 }
 
 pub(crate) fn alone() -> Alone {
     let peace = PEACE.write().unwrap_or_else(PoisonError::into_inner);
-    Alone { set: &SET, _peace: peace }
+    Alone { mongo: &SET, _peace: peace }
 }
 
-/// A database of its own with the collections of some entities.
-pub(crate) async fn fresh(set: &Mongo, entities: &[Entity]) -> Arc<Deployment> {
-    let random = mobimir_core::secret::random_bytes::<6>();
+/// A new database with the collections of an entity. It is dropped with this.
+pub(crate) struct Fresh {
+    pub(crate) deployment: Arc<Deployment>,
+    mongo: &'static Mongo,
+    database: String,
+}
+
+pub(crate) async fn fresh(mongo: &'static Mongo, entities: &[Entity]) -> Fresh {
+    let random = mobimir_core::secret::random_bytes::<4>();
     let database = format!("t{}", random.map(|byte| format!("{byte:02x}")).concat());
-    let deployment = connect(set, &database).await;
+    let deployment = connect(mongo, &database).await;
     for entity in entities {
-        schema::apply(&deployment, &schema::collections(*entity)).await.expect("collections can be made");
+        schema::apply(&deployment, &schema::collections(*entity)).await.expect("its collections");
     }
-    deployment
+    Fresh { deployment, mongo, database }
 }
 
-/// One more instance on the same database.
-pub(crate) async fn connect(set: &Mongo, database: &str) -> Arc<Deployment> {
-    let config = MongoConfig {
-        uri: set.uri(),
-        database: database.to_owned(),
-        // A machine that also builds can be slow.
-        connect_timeout: Duration::from_secs(20),
-        timeout: Duration::from_secs(20),
-    };
+async fn connect(mongo: &Mongo, database: &str) -> Arc<Deployment> {
+    connect_with(mongo, database, MongoConfig::default()).await
+}
+
+async fn connect_with(mongo: &Mongo, database: &str, config: MongoConfig) -> Arc<Deployment> {
+    let config = MongoConfig { uri: mongo.uri(), database: database.to_owned(), ..config };
     Deployment::connect(config).await.expect("the set can be reached")
+}
+
+impl Fresh {
+    /// One more instance on the same database.
+    pub(crate) async fn another(&self) -> Arc<Deployment> {
+        connect(self.mongo, &self.database).await
+    }
+
+    /// The same, with other limits of time.
+    pub(crate) async fn another_with(&self, config: MongoConfig) -> Arc<Deployment> {
+        connect_with(self.mongo, &self.database, config).await
+    }
+
+    /// How many documents a collection really has.
+    pub(crate) async fn count(&self, collection: &str) -> u64 {
+        let documents = self.deployment.database().collection::<Document>(collection);
+        documents.count_documents(doc! {}).await.expect("they can be counted")
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        // What cannot be dropped goes with the whole set.
+        if let Ok(primary) = self.mongo.primary() {
+            let _ = self.mongo.run_on(primary, &self.database, doc! { "dropDatabase": 1 });
+        }
+    }
+}
+
+/// Databases that are needed until a suite has ended.
+#[derive(Default)]
+pub(crate) struct Kept(Mutex<Vec<Fresh>>);
+
+impl Kept {
+    pub(crate) fn keep(&self, fresh: Fresh) -> Arc<Deployment> {
+        let deployment = fresh.deployment.clone();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(fresh);
+        deployment
+    }
 }
 
 /// A set answers in milliseconds, not microseconds: fewer cases, unless somebody asks for more.
@@ -70,12 +113,26 @@ pub(crate) fn options(cases: u32) -> ConformanceOptions {
     }
 }
 
-/// A runtime of a test's own, for tests that hold the set while they wait.
-pub(crate) fn block_on<T>(test: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(4)
-        .enable_all()
-        .build()
-        .expect("a runtime can be started");
-    runtime.block_on(test)
+/// Waits for something that others do in the background.
+pub(crate) async fn until(what: &str, within: Duration, mut holds: impl AsyncFnMut() -> bool) {
+    let started = Instant::now();
+    while !holds().await {
+        assert!(started.elapsed() < within, "{what}: not within {within:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Waits until the server has looked some times for what it has to remove.
+pub(crate) async fn removal_rounds(mongo: &Mongo, rounds: i64) {
+    let passed = || {
+        let primary = mongo.primary().expect("a primary");
+        let status = mongo.run_on(primary, "admin", doc! { "serverStatus": 1 }).expect("its status");
+        let ttl = status.get_document("metrics").and_then(|metrics| metrics.get_document("ttl")).unwrap();
+        ttl.get("passes").and_then(|passes| passes.as_i64().or(passes.as_i32().map(i64::from))).unwrap()
+    };
+    let before = passed();
+    until("the server looks for what has expired", Duration::from_secs(60), async || {
+        passed() >= before + rounds
+    })
+    .await;
 }
