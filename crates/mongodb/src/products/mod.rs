@@ -27,7 +27,7 @@ use mobimir_core::{
 };
 use mongodb::{
     Collection,
-    bson::{Document, Uuid, doc},
+    bson::{Document, doc},
     options::{CollectionOptions, ReadConcern, ReturnDocument},
 };
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ use self::{
 };
 use crate::{
     deployment::Deployment,
-    leaves::{date, id, time, uuid},
+    leaves::{id, time, uuid},
     link::{Link, damaged},
 };
 
@@ -145,8 +145,8 @@ impl MongoProducts {
         Ok((!changes).then_some(false))
     }
 
-    /// [`Product::change_stock`] on a product that is whole; one that is split is put together first, and `whole` says so
-    /// then.
+    /// [`Product::change_stock`] on a product that is whole; one that is split is put together first, and
+    /// `was_split` says so then.
     async fn change_whole(
         &self,
         id: ProductId,

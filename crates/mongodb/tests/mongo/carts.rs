@@ -23,7 +23,7 @@ const PRODUCT: ProductId = ProductId(Uuid::from_u128(1));
 fn conformance() {
     let (shared, kept) = (support::shared(), Kept::default());
     let factory = || async {
-        let deployment = kept.keep(support::Fresh::of(shared.set, &[Entity::Carts]).await);
+        let deployment = kept.keep(support::fresh(shared.mongo, &[Entity::Carts]).await);
         Stores { carts: Arc::new(MongoCarts::new(deployment)), ..ModelStore::stores() }
     };
     conformance::carts(&factory, support::options(12));
@@ -60,7 +60,7 @@ async fn listed(fresh: &Fresh) -> usize {
 async fn parallel_adds_all_count_once() {
     const ADDS: u64 = 64;
     let shared = support::shared();
-    let fresh = support::Fresh::of(shared.set, &[Entity::Carts]).await;
+    let fresh = support::fresh(shared.mongo, &[Entity::Carts]).await;
     let instances = two_instances(&fresh).await;
     let now = SystemClock.now();
     for owner in [owner(), Owner::Guest(SessionId(id::fresh(now)))] {
@@ -86,7 +86,7 @@ async fn parallel_adds_all_count_once() {
 async fn packing_beside_adds_loses_none() {
     const ADDS: usize = 400;
     let shared = support::shared();
-    let fresh = support::Fresh::of(shared.set, &[Entity::Carts]).await;
+    let fresh = support::fresh(shared.mongo, &[Entity::Carts]).await;
     let instances = two_instances(&fresh).await;
     let owner = owner();
     for n in 0..ADDS {
@@ -105,7 +105,7 @@ async fn packing_beside_adds_loses_none() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_list_is_packed_by_whoever_adds() {
     let shared = support::shared();
-    let fresh = support::Fresh::of(shared.set, &[Entity::Carts]).await;
+    let fresh = support::fresh(shared.mongo, &[Entity::Carts]).await;
     let instances = two_instances(&fresh).await;
     let (owner, now) = (owner(), SystemClock.now());
     let many: Vec<CartChange> = (0..600).map(|_| add(owner, now)).collect();
@@ -131,7 +131,7 @@ async fn a_full_list_is_packed_by_whoever_adds() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_version_moves_with_every_change() {
     let shared = support::shared();
-    let fresh = support::Fresh::of(shared.set, &[Entity::Carts]).await;
+    let fresh = support::fresh(shared.mongo, &[Entity::Carts]).await;
     let carts = MongoCarts::new(fresh.deployment.clone());
     let (owner, now) = (owner(), SystemClock.now());
     let stored = fresh.deployment.database().collection::<Document>("carts");
@@ -151,7 +151,7 @@ async fn the_version_moves_with_every_change() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn carts_are_removed_when_they_have_expired_and_never_before() {
     let shared = support::shared();
-    let fresh = support::Fresh::of(shared.set, &[Entity::Carts]).await;
+    let fresh = support::fresh(shared.mongo, &[Entity::Carts]).await;
     let carts = MongoCarts::new(fresh.deployment.clone());
     let now = SystemClock.now();
     let long_ago = Timestamp::parse("2001-09-09T01:46:40Z").unwrap();
@@ -173,7 +173,7 @@ async fn carts_are_removed_when_they_have_expired_and_never_before() {
         fresh.count("carts").await == 3
     })
     .await;
-    support::removal_rounds(shared.set, 3).await;
+    support::removal_rounds(shared.mongo, 3).await;
     assert_eq!(fresh.count("carts").await, 3, "something was removed early");
     assert!(carts.read(just_ended, now).await.unwrap().is_none());
     assert_eq!(quantity(&carts, extended, now).await, 1);

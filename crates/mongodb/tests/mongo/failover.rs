@@ -104,13 +104,13 @@ fn what_was_acknowledged_survives_its_primary() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (_fresh, carts, orders, sessions) = runtime.block_on(async {
         let entities = [Entity::Carts, Entity::Orders, Entity::Sessions];
-        let fresh = support::Fresh::of(alone.set, &entities).await;
+        let fresh = support::fresh(alone.mongo, &entities).await;
         let carts = open(&fresh, MongoCarts::new).await;
         let orders = open(&fresh, MongoOrders::new).await;
         let sessions = open(&fresh, MongoSessions::new).await;
         (fresh, carts, orders, sessions)
     });
-    while_primaries_die(alone.set, &runtime, async |ended| {
+    while_primaries_die(alone.mongo, &runtime, async |ended| {
         let orders = orders_and_moves(&orders, ended);
         future::join3(adds(&carts, ended), orders, changes_of_sessions(&sessions, ended)).await;
     });

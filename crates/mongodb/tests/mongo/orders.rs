@@ -22,7 +22,7 @@ use crate::support::{self, Kept};
 fn conformance() {
     let (shared, kept) = (support::shared(), Kept::default());
     let factory = || async {
-        let deployment = kept.keep(support::Fresh::of(shared.set, &[Entity::Orders]).await);
+        let deployment = kept.keep(support::fresh(shared.mongo, &[Entity::Orders]).await);
         Stores { orders: Arc::new(MongoOrders::new(deployment)), ..ModelStore::stores() }
     };
     conformance::orders(&factory, support::options(12));
@@ -32,7 +32,7 @@ fn conformance() {
 fn conformance_of_the_history() {
     let (shared, kept) = (support::shared(), Kept::default());
     let factory = || async {
-        let deployment = kept.keep(support::Fresh::of(shared.set, &[Entity::OrderHistory]).await);
+        let deployment = kept.keep(support::fresh(shared.mongo, &[Entity::OrderHistory]).await);
         Arc::new(MongoOrderHistory::new(deployment)) as Arc<dyn OrderHistoryStore>
     };
     conformance::order_history(&factory, support::options(12));
@@ -65,7 +65,7 @@ pub(crate) fn order(user: UserId, key: &str, now: Timestamp) -> Order {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_somebody_wrote_stays_what_it_is() {
     let shared = support::shared();
-    let fresh = support::Fresh::of(shared.set, &[Entity::Orders, Entity::OrderHistory]).await;
+    let fresh = support::fresh(shared.mongo, &[Entity::Orders, Entity::OrderHistory]).await;
     let orders = MongoOrders::new(fresh.deployment.clone());
     let history = MongoOrderHistory::new(fresh.deployment.clone());
     let now = SystemClock.now();

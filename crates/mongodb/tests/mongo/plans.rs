@@ -60,7 +60,7 @@ async fn check(deployment: &Deployment) -> Vec<(String, String)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn carts_are_found_by_index() {
     let shared = support::shared();
-    let fresh = support::Fresh::of(shared.set, &[Entity::Carts]).await;
+    let fresh = support::fresh(shared.mongo, &[Entity::Carts]).await;
     let (carts, now) = (MongoCarts::new(fresh.deployment.clone()), SystemClock.now());
     let mut owners = Vec::new();
     for n in 0..DOCUMENTS {
@@ -91,7 +91,7 @@ async fn carts_are_found_by_index() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orders_are_found_by_index() {
     let shared = support::shared();
-    let fresh = support::Fresh::of(shared.set, &[Entity::Orders, Entity::OrderHistory]).await;
+    let fresh = support::fresh(shared.mongo, &[Entity::Orders, Entity::OrderHistory]).await;
     let orders = MongoOrders::new(fresh.deployment.clone());
     let history = MongoOrderHistory::new(fresh.deployment.clone());
     // Noon, so that all are of one day.
@@ -142,7 +142,7 @@ async fn orders_are_found_by_index() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_are_found_by_index() {
     let shared = support::shared();
-    let fresh = support::Fresh::of(shared.set, &[Entity::Sessions]).await;
+    let fresh = support::fresh(shared.mongo, &[Entity::Sessions]).await;
     let (sessions, now) = (Arc::new(MongoSessions::new(fresh.deployment.clone())), SystemClock.now());
     let users: Vec<UserId> = (0..3).map(|_| UserId(id::fresh(now))).collect();
     let mut tokens = Vec::new();

@@ -18,13 +18,14 @@ use mobimir_core::{
 use mobimir_mongodb::MongoProducts;
 use mobimir_testkit::{conformance, model::ModelStore};
 
-use crate::support::{fresh, options, shared};
+use crate::support::{Kept, fresh, options, shared};
 
 #[test]
 fn products_are_what_the_suite_says() {
     let shared = shared();
+    let kept = Kept::default();
     let factory = || async {
-        let deployment = fresh(shared.set, &[Entity::Products]).await;
+        let deployment = kept.keep(fresh(shared.mongo, &[Entity::Products]).await);
         Stores { products: Arc::new(MongoProducts::new(deployment)), ..ModelStore::stores() }
     };
     conformance::products(&factory, options(16));
@@ -59,4 +60,14 @@ pub(crate) fn sale(quantity: u64) -> Hold {
         quantity,
         placed_at: now(),
     }
+}
+
+/// On a runtime with room for tests that wait for servers.
+pub(crate) fn block_on<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_all()
+        .build()
+        .expect("a runtime can be started");
+    runtime.block_on(test)
 }

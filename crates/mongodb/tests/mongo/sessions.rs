@@ -19,7 +19,7 @@ use crate::support::{self, Kept};
 fn conformance() {
     let (shared, kept) = (support::shared(), Kept::default());
     let factory = || async {
-        let deployment = kept.keep(support::Fresh::of(shared.set, &[Entity::Sessions]).await);
+        let deployment = kept.keep(support::fresh(shared.mongo, &[Entity::Sessions]).await);
         Stores { sessions: Arc::new(MongoSessions::new(deployment)), ..ModelStore::stores() }
     };
     conformance::sessions(&factory, support::options(12));
@@ -51,7 +51,7 @@ pub(crate) fn token(session: &Session) -> RefreshToken {
 async fn a_token_that_many_use_works_once() {
     const CALLERS: usize = 64;
     let shared = support::shared();
-    let fresh = support::Fresh::of(shared.set, &[Entity::Sessions]).await;
+    let fresh = support::fresh(shared.mongo, &[Entity::Sessions]).await;
     let other = fresh.another().await;
     let instances =
         [Arc::new(MongoSessions::new(fresh.deployment.clone())), Arc::new(MongoSessions::new(other))];
@@ -82,7 +82,7 @@ async fn a_token_that_many_use_works_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_has_expired_goes_away_by_itself() {
     let shared = support::shared();
-    let fresh = support::Fresh::of(shared.set, &[Entity::Sessions]).await;
+    let fresh = support::fresh(shared.mongo, &[Entity::Sessions]).await;
     let sessions = MongoSessions::new(fresh.deployment.clone());
     let now = SystemClock.now();
     // Cut short after a long life was promised, long enough ago for every clock.
@@ -101,7 +101,7 @@ async fn what_has_expired_goes_away_by_itself() {
     let extended = Session { version: long.version.next(now.plus_s(5)), ..long.clone() };
     assert!(!sessions.update(extended, long.version.next(now), None).await.unwrap());
     assert!(sessions.get(long.id, now).await.unwrap().is_none());
-    support::removal_rounds(shared.set, 3).await;
+    support::removal_rounds(shared.mongo, 3).await;
     assert_eq!((fresh.count("sessions").await, fresh.count("refresh_tokens").await), (1, 2));
     let last = of_old.expires_at.plus_ms(-1);
     assert_eq!(sessions.get(of_old.id, last).await.unwrap(), Some(of_old.clone()));

@@ -16,15 +16,16 @@ use mobimir_testkit::{conformance, model::ModelStore};
 use mongodb::bson::{Document, doc};
 
 use crate::{
-    products::{msk, now, phone, sale},
-    support::{block_on, fresh, options, shared},
+    products::{block_on, msk, now, phone, sale},
+    support::{Kept, fresh, options, shared},
 };
 
 #[test]
 fn split_products_are_what_the_suite_says() {
     let shared = shared();
+    let kept = Kept::default();
     let factory = || async {
-        let deployment = fresh(shared.set, &[Entity::Products]).await;
+        let deployment = kept.keep(fresh(shared.mongo, &[Entity::Products]).await);
         let products = MongoProducts::new(deployment).with_stripes_of_new(4);
         Stores { products: Arc::new(products), ..ModelStore::stores() }
     };
@@ -35,7 +36,8 @@ fn split_products_are_what_the_suite_says() {
 fn the_last_unit_is_sold_to_whoever_asks_for_it() {
     let shared = shared();
     block_on(async {
-        let products = MongoProducts::new(fresh(shared.set, &[Entity::Products]).await);
+        let fresh = fresh(shared.mongo, &[Entity::Products]).await;
+        let products = MongoProducts::new(fresh.deployment.clone());
         let phone = phone(17);
         products.insert(vec![phone.clone()]).await.unwrap();
         assert!(products.stripe(phone.id, 16, now()).await.unwrap());
@@ -67,7 +69,8 @@ fn the_last_unit_is_sold_to_whoever_asks_for_it() {
 fn an_operator_changes_the_stock_of_a_split_product() {
     let shared = shared();
     block_on(async {
-        let deployment = fresh(shared.set, &[Entity::Products]).await;
+        let fresh = fresh(shared.mongo, &[Entity::Products]).await;
+        let deployment = fresh.deployment.clone();
         let products = MongoProducts::new(deployment.clone());
         let phone = phone(100);
         products.insert(vec![phone.clone()]).await.unwrap();
@@ -91,7 +94,8 @@ fn an_operator_changes_the_stock_of_a_split_product() {
 fn the_policy_splits_what_nobody_said_otherwise_of() {
     let shared = shared();
     block_on(async {
-        let deployment = fresh(shared.set, &[Entity::Products]).await;
+        let fresh = fresh(shared.mongo, &[Entity::Products]).await;
+        let deployment = fresh.deployment.clone();
         let products = MongoProducts::new(deployment.clone());
         let (hot, by_hand) = (phone(10), phone(10));
         products.insert(vec![hot.clone(), by_hand.clone()]).await.unwrap();

@@ -18,23 +18,23 @@ static SET: LazyLock<Mongo> =
 static PEACE: RwLock<()> = RwLock::new(());
 
 pub(crate) struct Shared {
-    pub(crate) set: &'static Mongo,
+    pub(crate) mongo: &'static Mongo,
     _peace: RwLockReadGuard<'static, ()>,
 }
 
 pub(crate) struct Alone {
-    pub(crate) set: &'static Mongo,
+    pub(crate) mongo: &'static Mongo,
     _peace: RwLockWriteGuard<'static, ()>,
 }
 
 pub(crate) fn shared() -> Shared {
     let peace = PEACE.read().unwrap_or_else(PoisonError::into_inner);
-    Shared { set: &SET, _peace: peace }
+    Shared { mongo: &SET, _peace: peace }
 }
 
 pub(crate) fn alone() -> Alone {
     let peace = PEACE.write().unwrap_or_else(PoisonError::into_inner);
-    Alone { set: &SET, _peace: peace }
+    Alone { mongo: &SET, _peace: peace }
 }
 
 /// A new database with the collections of an entity. It is dropped with this.
@@ -44,19 +44,17 @@ pub(crate) struct Fresh {
     database: String,
 }
 
-/// A new database with the collections of some entities, for as long as the set lives.
-pub(crate) async fn fresh(mongo: &Mongo, entities: &[Entity]) -> Arc<Deployment> {
-    let random = mobimir_core::secret::random_bytes::<6>();
+pub(crate) async fn fresh(mongo: &'static Mongo, entities: &[Entity]) -> Fresh {
+    let random = mobimir_core::secret::random_bytes::<4>();
     let database = format!("t{}", random.map(|byte| format!("{byte:02x}")).concat());
     let deployment = connect(mongo, &database).await;
     for entity in entities {
         schema::apply(&deployment, &schema::collections(*entity)).await.expect("its collections");
     }
-    deployment
+    Fresh { deployment, mongo, database }
 }
 
-/// One more instance on the same database.
-pub(crate) async fn connect(mongo: &Mongo, database: &str) -> Arc<Deployment> {
+async fn connect(mongo: &Mongo, database: &str) -> Arc<Deployment> {
     // A machine that also builds can be slow.
     let patient = Duration::from_secs(20);
     let config = MongoConfig { connect_timeout: patient, timeout: patient, ..MongoConfig::default() };
@@ -69,12 +67,6 @@ async fn connect_with(mongo: &Mongo, database: &str, config: MongoConfig) -> Arc
 }
 
 impl Fresh {
-    pub(crate) async fn of(mongo: &'static Mongo, entities: &[Entity]) -> Self {
-        let deployment = fresh(mongo, entities).await;
-        let database = deployment.config().database.clone();
-        Self { deployment, mongo, database }
-    }
-
     /// One more instance on the same database.
     pub(crate) async fn another(&self) -> Arc<Deployment> {
         connect(self.mongo, &self.database).await
@@ -146,14 +138,4 @@ pub(crate) async fn removal_rounds(mongo: &Mongo, rounds: i64) {
         passed() >= before + rounds
     })
     .await;
-}
-
-/// A runtime of a test's own, for tests that hold the set while they wait.
-pub(crate) fn block_on<T>(test: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(4)
-        .enable_all()
-        .build()
-        .expect("a runtime can be started");
-    runtime.block_on(test)
 }

@@ -22,7 +22,6 @@ pub use self::faults::{StripeFaults, StripeStep};
 pub(super) use self::{
     document::{SplitDoc, StripeDoc, StripesDoc, Transfers},
     known::Known,
-    whole::Whole,
 };
 
 /// Room for holds that each stripe adds to a product; in all there is no less than when it is whole.

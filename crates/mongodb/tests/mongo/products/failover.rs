@@ -18,8 +18,8 @@ use mobimir_core::{
 use mobimir_mongodb::MongoProducts;
 use tokio::{task::JoinSet, time::sleep};
 
-use super::{msk, now, phone, sale};
-use crate::support::{alone, block_on, fresh};
+use super::{block_on, msk, now, phone, sale};
+use crate::support::{alone, fresh};
 
 const BUYERS: usize = 16;
 const UNITS: u64 = 1_000_000;
@@ -37,7 +37,8 @@ struct Told {
 fn a_killed_primary_neither_loses_nor_doubles_a_unit() {
     let alone = alone();
     block_on(async {
-        let products = Arc::new(MongoProducts::new(fresh(alone.set, &[Entity::Products]).await));
+        let fresh = fresh(alone.mongo, &[Entity::Products]).await;
+        let products = Arc::new(MongoProducts::new(fresh.deployment.clone()));
         let phone = phone(UNITS);
         products.insert(vec![phone.clone()]).await.unwrap();
         let open = Arc::new(AtomicBool::new(true));
@@ -81,12 +82,12 @@ fn a_killed_primary_neither_loses_nor_doubles_a_unit() {
         }
         for _ in 0..2 {
             sleep(Duration::from_secs(2)).await;
-            let primary = tokio::task::block_in_place(|| alone.set.wait_primary()).unwrap();
-            tokio::task::block_in_place(|| alone.set.kill(primary)).unwrap();
-            tokio::task::block_in_place(|| alone.set.wait_primary()).unwrap();
+            let primary = tokio::task::block_in_place(|| alone.mongo.wait_primary()).unwrap();
+            tokio::task::block_in_place(|| alone.mongo.kill(primary)).unwrap();
+            tokio::task::block_in_place(|| alone.mongo.wait_primary()).unwrap();
             sleep(Duration::from_secs(1)).await;
-            tokio::task::block_in_place(|| alone.set.start_member(primary)).unwrap();
-            tokio::task::block_in_place(|| alone.set.wait_ready()).unwrap();
+            tokio::task::block_in_place(|| alone.mongo.start_member(primary)).unwrap();
+            tokio::task::block_in_place(|| alone.mongo.wait_ready()).unwrap();
         }
         open.store(false, Ordering::Relaxed);
         let mut all = Told::default();

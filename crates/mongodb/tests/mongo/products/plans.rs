@@ -9,8 +9,8 @@ use mobimir_core::{
 use mobimir_mongodb::{Deployment, MongoProducts};
 use mongodb::bson::{Document, doc};
 
-use super::{msk, named, now, sale};
-use crate::support::{block_on, fresh, shared};
+use super::{block_on, msk, named, now, sale};
+use crate::support::{fresh, shared};
 
 const PRODUCTS: usize = 600;
 const LIMIT: usize = 20;
@@ -19,7 +19,8 @@ const LIMIT: usize = 20;
 fn every_question_to_the_catalogue_is_answered_by_an_index() {
     let shared = shared();
     block_on(async {
-        let deployment = fresh(shared.set, &[Entity::Products]).await;
+        let fresh = fresh(shared.mongo, &[Entity::Products]).await;
+        let deployment = fresh.deployment.clone();
         let products = MongoProducts::new(deployment.clone());
         fill(&products).await;
         profile(&deployment).await;
@@ -52,7 +53,8 @@ fn every_question_to_the_catalogue_is_answered_by_an_index() {
 fn categories_holds_and_due_checkouts_cost_what_they_find() {
     let shared = shared();
     block_on(async {
-        let deployment = fresh(shared.set, &[Entity::Products]).await;
+        let fresh = fresh(shared.mongo, &[Entity::Products]).await;
+        let deployment = fresh.deployment.clone();
         let products = MongoProducts::new(deployment.clone());
         fill(&products).await;
         let held = named("Придержанный", "Телефоны", 1, 5);
@@ -90,7 +92,7 @@ fn categories_holds_and_due_checkouts_cost_what_they_find() {
 fn is_direct(query: &ProductQuery) -> bool {
     let has_price = query.price_min.is_some() || query.price_max.is_some();
     let terms_and_category = !query.terms.is_empty() && query.category.is_some();
-    !terms_and_category && !(has_price && query.sort == ProductSort::Name)
+    !(terms_and_category || has_price && query.sort == ProductSort::Name)
 }
 
 /// As the API asks them: each condition alone, and together.

@@ -10,8 +10,8 @@ use mobimir_core::{
 use mobimir_mongodb::MongoProducts;
 use tokio::task::JoinSet;
 
-use super::{msk, now, phone, sale};
-use crate::support::{block_on, connect, fresh, shared};
+use super::{block_on, msk, now, phone, sale};
+use crate::support::{fresh, shared};
 
 const BUYERS: u64 = 64;
 
@@ -21,8 +21,8 @@ fn sixty_four_buyers_sell_a_product_out_and_not_further() {
     const UNITS: u64 = 200;
     let shared = shared();
     block_on(async {
-        let deployment = fresh(shared.set, &[Entity::Products]).await;
-        let other = connect(shared.set, &deployment.config().database).await;
+        let fresh = fresh(shared.mongo, &[Entity::Products]).await;
+        let (deployment, other) = (fresh.deployment.clone(), fresh.another().await);
         let instances = [deployment, other].map(|deployment| Arc::new(MongoProducts::new(deployment)));
         let phone = phone(UNITS);
         instances[0].insert(vec![phone.clone()]).await.unwrap();

@@ -23,7 +23,7 @@ use proptest::{
 use super::stored;
 use crate::{
     products::{now, phone, sale},
-    support::{block_on, fresh, shared},
+    support::{fresh, shared},
 };
 
 const CASES: u32 = 24;
@@ -62,17 +62,16 @@ fn stopping(steps: Option<i64>) -> StripeFaults {
 fn whatever_happens_the_books_are_those_of_the_plain_rules() {
     let shared = shared();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let deployment = runtime.block_on(fresh(shared.set, &[Entity::Products]));
+    let fresh = runtime.block_on(fresh(shared.mongo, &[Entity::Products]));
     let config =
         Config { cases: CASES, failure_persistence: None, max_shrink_iters: 200, ..Config::default() };
     let outcome = TestRunner::new(config).run(&collection::vec(act(), 1..=STEPS), |acts| {
-        runtime.block_on(run(&deployment, &acts));
+        runtime.block_on(run(&fresh.deployment, &acts));
         Ok(())
     });
     if let Err(reason) = outcome {
         panic!("{reason}");
     }
-    block_on(async { deployment.database().drop().await.unwrap() });
 }
 
 async fn run(deployment: &Arc<Deployment>, acts: &[(Act, Option<i64>)]) {

@@ -18,8 +18,8 @@ use tokio::{task::JoinSet, time::sleep};
 
 use super::stored;
 use crate::{
-    products::{msk, now, phone, sale},
-    support::{alone, block_on, connect, fresh, shared},
+    products::{block_on, msk, now, phone, sale},
+    support::{alone, fresh, shared},
 };
 
 const BUYERS: usize = 64;
@@ -30,8 +30,8 @@ fn sixty_four_buyers_sell_out_to_the_last_unit() {
     const UNITS: u64 = 400;
     let shared = shared();
     block_on(async {
-        let deployment = fresh(shared.set, &[Entity::Products]).await;
-        let other = connect(shared.set, &deployment.config().database).await;
+        let fresh = fresh(shared.mongo, &[Entity::Products]).await;
+        let (deployment, other) = (fresh.deployment.clone(), fresh.another().await);
         let instances = [deployment, other].map(|deployment| Arc::new(MongoProducts::new(deployment)));
         let phone = phone(UNITS);
         instances[0].insert(vec![phone.clone()]).await.unwrap();
@@ -88,8 +88,8 @@ fn a_sale_goes_on_while_the_product_is_split_put_together_and_restocked() {
     const UNITS: u64 = 2_000;
     let shared = shared();
     block_on(async {
-        let deployment = fresh(shared.set, &[Entity::Products]).await;
-        let other = connect(shared.set, &deployment.config().database).await;
+        let fresh = fresh(shared.mongo, &[Entity::Products]).await;
+        let (deployment, other) = (fresh.deployment.clone(), fresh.another().await);
         let instances = [deployment, other].map(|deployment| Arc::new(MongoProducts::new(deployment)));
         let phone = phone(UNITS);
         instances[0].insert(vec![phone.clone()]).await.unwrap();
@@ -144,7 +144,8 @@ fn a_killed_primary_neither_loses_nor_doubles_a_unit_of_a_split_product() {
     const UNITS: u64 = 100_000;
     let alone = alone();
     block_on(async {
-        let products = Arc::new(MongoProducts::new(fresh(alone.set, &[Entity::Products]).await));
+        let fresh = fresh(alone.mongo, &[Entity::Products]).await;
+        let products = Arc::new(MongoProducts::new(fresh.deployment.clone()));
         let phone = phone(UNITS);
         products.insert(vec![phone.clone()]).await.unwrap();
         products.stripe(phone.id, 8, now()).await.unwrap();
@@ -170,12 +171,12 @@ fn a_killed_primary_neither_loses_nor_doubles_a_unit_of_a_split_product() {
             });
         }
         sleep(Duration::from_secs(1)).await;
-        let primary = tokio::task::block_in_place(|| alone.set.wait_primary()).unwrap();
-        tokio::task::block_in_place(|| alone.set.kill(primary)).unwrap();
-        tokio::task::block_in_place(|| alone.set.wait_primary()).unwrap();
+        let primary = tokio::task::block_in_place(|| alone.mongo.wait_primary()).unwrap();
+        tokio::task::block_in_place(|| alone.mongo.kill(primary)).unwrap();
+        tokio::task::block_in_place(|| alone.mongo.wait_primary()).unwrap();
         sleep(Duration::from_secs(1)).await;
-        tokio::task::block_in_place(|| alone.set.start_member(primary)).unwrap();
-        tokio::task::block_in_place(|| alone.set.wait_ready()).unwrap();
+        tokio::task::block_in_place(|| alone.mongo.start_member(primary)).unwrap();
+        tokio::task::block_in_place(|| alone.mongo.wait_ready()).unwrap();
         open.store(false, Ordering::Relaxed);
         let (mut held, mut perhaps) = (Vec::new(), Vec::new());
         while let Some(buyer) = buyers.join_next().await {
