@@ -23,7 +23,7 @@ pub use self::{
     deployment::{ConnectError, Deployment},
     members::{MemberRole, MemberState},
     orders::{MongoOrderHistory, MongoOrders},
-    products::MongoProducts,
+    products::{MongoProducts, StripeFaults, StripeStep},
     sessions::MongoSessions,
     users::MongoUsers,
 };

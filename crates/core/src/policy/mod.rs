@@ -32,7 +32,7 @@ pub use self::{
         Sessions, Store,
     },
     level::{Level, SerialLevel, read_sees_write},
-    mongodb::{MongodbSettings, ShardKey, ShardOrder, WriteConcern},
+    mongodb::{MongodbSettings, STRIPES_MAX, ShardKey, ShardOrder, Stripes, WriteConcern},
     promises::{GivenUp, Warning},
     reader::{PolicyError, PolicyIssue},
     reads::{ReadFrom, ReadOperation, ReadRule, Reads},
@@ -154,6 +154,13 @@ impl Policy {
     /// How many buckets a day of orders starts with.
     pub fn order_buckets(&self) -> u16 {
         self.orders.buckets.count
+    }
+
+    /// Products whose stock is to be split, and into how many stripes each.
+    pub fn striped_products(&self) -> Vec<(crate::id::ProductId, u16)> {
+        let stripes = self.products.mongodb.as_ref().and_then(|settings| settings.stripes.as_ref());
+        let each = |stripes: &Stripes| stripes.products.iter().map(|id| (*id, stripes.count)).collect();
+        stripes.map(each).unwrap_or_default()
     }
 
     /// Where an entity lives; `None` for an order history that is served from the orders' own tables.

@@ -8,6 +8,7 @@ use super::{
     reader::{Section, Value},
     values::{serialize_as_text, words},
 };
+use crate::id::ProductId;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MongodbSettings {
@@ -15,6 +16,16 @@ pub struct MongodbSettings {
     /// What it is sharded by once it outgrows one replica set (`alerts.shards.unsharded`).
     pub grown_shard_key: ShardKey,
     pub write: WriteConcern,
+    /// Of products, when some are to be split from the start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stripes: Option<Stripes>,
+}
+
+/// Products whose stock is split, so that more can be sold in a second than one document takes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Stripes {
+    pub count: u16,
+    pub products: Vec<ProductId>,
 }
 
 /// Fields as MongoDB writes them, `"{category: 1, _id: 1}"` or `"{_id: hashed}"`; none means not sharded.
@@ -37,6 +48,9 @@ words! {
 }
 
 const SHARD_FIELDS_MAX: usize = 32;
+/// Whoever asks for the stock of a split product reads all its stripes.
+pub const STRIPES_MAX: u16 = 64;
+const STRIPED_PRODUCTS_MAX: usize = 1_000;
 
 impl MongodbSettings {
     pub(super) fn read(section: &Section<'_>, entity: Entity) -> Self {
@@ -46,6 +60,7 @@ impl MongodbSettings {
         let settings = Self {
             grown_shard_key: section.get("grown_shard_key", grown),
             write: section.get("write", WriteConcern::Majority),
+            stripes: (entity == Entity::Products).then(|| Stripes::given(section)).flatten(),
             shard_key,
         };
         if entity == Entity::Users {
@@ -65,6 +80,35 @@ impl MongodbSettings {
             let message = "expected \"none\" or \"{email: 1}\", because emails are unique";
             section.fail(key, format!("{message}, got \"{shard_key}\""));
         }
+    }
+}
+
+impl Stripes {
+    fn given(section: &Section<'_>) -> Option<Self> {
+        let given = section.is_given("stripes");
+        let section = section.section("stripes");
+        let count = section.number("count", 2..=STRIPES_MAX.into(), 16);
+        let ProductIds(products) = section.get("products", ProductIds::default());
+        let twice = products.iter().enumerate().find(|(at, id)| products[..*at].contains(id));
+        if let Some((_, id)) = twice {
+            section.fail("products", format!("expected each product once, got {id} twice"));
+        }
+        given.then(|| Self { count: u16::try_from(count).unwrap_or(STRIPES_MAX), products })
+    }
+}
+
+#[derive(Default)]
+struct ProductIds(Vec<ProductId>);
+
+impl Value for ProductIds {
+    fn expected() -> String {
+        format!("at most {STRIPED_PRODUCTS_MAX} product ids like [\"019a8f5e-52c4-7c3e-9d5f-1f6b3c0a7e21\"]")
+    }
+
+    fn read(value: &DeValue<'_>) -> Option<Self> {
+        let ids = value.as_array()?.iter().map(|id| id.get_ref().as_str()?.parse().ok().map(ProductId));
+        let ids: Vec<ProductId> = ids.collect::<Option<_>>()?;
+        (ids.len() <= STRIPED_PRODUCTS_MAX).then_some(Self(ids))
     }
 }
 
@@ -148,7 +192,7 @@ impl Value for ShardKey {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::Policy, *};
 
     #[test]
     fn a_shard_key_is_written_as_mongodb_writes_it() {
@@ -158,5 +202,35 @@ mod tests {
         for bad in ["", "{}", "_id", "{_id: -1}", "{a: hashed, b: hashed}", "{a: 1, a: 1}", "{$a: 1}"] {
             assert_eq!(ShardKey::parse(bad), None, "{bad}");
         }
+    }
+
+    const STRIPED: &str = "[products]\nhome = \"mongodb\"\n[products.mongodb.stripes]\n";
+    const PHONE: &str = "019a8f5e-52c4-7c3e-9d5f-1f6b3c0a7e21";
+
+    #[test]
+    fn a_policy_names_products_to_be_split() {
+        let text = format!("{STRIPED}count = 4\nproducts = [\"{PHONE}\"]\n");
+        let policy = Policy::parse(&text, "x.toml").unwrap();
+        assert_eq!(policy.striped_products(), [(ProductId(PHONE.parse().unwrap()), 4)]);
+        assert!(policy.tables().contains(&format!("  {PHONE}  4\n")), "{}", policy.tables());
+        let written = policy.to_toml().unwrap();
+        assert_eq!(Policy::parse(&written, "x.toml").unwrap(), policy, "{written}");
+        assert!(Policy::embedded().striped_products().is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_split_is_named() {
+        let errors = |text: &str| Policy::parse(text, "x.toml").unwrap_err().to_string();
+        let text = format!("{STRIPED}count = 1\nproducts = [\"{PHONE}\", \"{PHONE}\"]\n");
+        insta::assert_snapshot!(errors(&text), @r"
+        x.toml:4: products.mongodb.stripes.count: expected a whole number from 2 to 64, got 1
+        x.toml:5: products.mongodb.stripes.products: expected each product once, got 019a8f5e-52c4-7c3e-9d5f-1f6b3c0a7e21 twice
+        ");
+        let text =
+            format!("{STRIPED}products = [7]\n[users]\nhome = \"mongodb\"\nmongodb = {{ stripes = {{}} }}\n");
+        insta::assert_snapshot!(errors(&text), @r#"
+        x.toml:4: products.mongodb.stripes.products: expected at most 1000 product ids like ["019a8f5e-52c4-7c3e-9d5f-1f6b3c0a7e21"], got an array
+        x.toml:7: users.mongodb.stripes: unknown key; expected one of grown_shard_key, shard_key, write
+        "#);
     }
 }

@@ -9,7 +9,11 @@ impl Policy {
             description => format!("policy {}: {description}", self.name),
         };
         let mut parts = vec![format!("{title}\n"), titled("entities", &self.entity_table())];
-        let stores = [("in mongodb", self.mongodb_table()), ("in cassandra", self.cassandra_table())];
+        let stores = [
+            ("in mongodb", self.mongodb_table()),
+            ("split in mongodb", self.stripe_table()),
+            ("in cassandra", self.cassandra_table()),
+        ];
         parts.extend(stores.iter().filter_map(|(name, table)| Some(titled(name, table.as_ref()?))));
         parts.push(titled("reads (when the entity is in mongodb)", &self.read_table()));
         parts.push(titled("times", &self.time_table()));
@@ -70,6 +74,12 @@ impl Policy {
             ])
         });
         (!rows.is_empty()).then(|| text_table(&["entity", "shard key", "when grown", "write"], &rows))
+    }
+
+    fn stripe_table(&self) -> Option<String> {
+        let row = |(id, count): (crate::id::ProductId, u16)| vec![id.to_string(), count.to_string()];
+        let rows: Vec<Vec<String>> = self.striped_products().into_iter().map(row).collect();
+        (!rows.is_empty()).then(|| text_table(&["product", "stripes"], &rows))
     }
 
     fn cassandra_table(&self) -> Option<String> {

@@ -20,7 +20,10 @@ pub(super) fn filter(query: &ProductQuery) -> Document {
         filter.insert("terms", doc! { "$all": query.terms.iter().cloned().collect::<Vec<_>>() });
     }
     if let Some(zone) = query.zone {
-        filter.insert(format!("stock.{zone}.available"), doc! { "$gt": 0_i64 });
+        // Of a product that is split this is one stripe of several.
+        let here = doc! { format!("stock.{zone}.available"): { "$gt": 0_i64 } };
+        let elsewhere = doc! { "stripes.split": { "$exists": true } };
+        filter.insert("$and", vec![doc! { "$or": [here, elsewhere] }]);
     }
     let mut price = Document::new();
     if let Some(min) = query.price_min {

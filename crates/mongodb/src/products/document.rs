@@ -11,6 +11,7 @@ use mobimir_core::{
 use mongodb::bson::{DateTime, Timestamp, Uuid};
 use serde::{Deserialize, Serialize};
 
+use super::stripes::{SplitDoc, StripesDoc, Transfers};
 use crate::{
     leaves::{date, id, kopecks, number, price, time, units, uuid, version, zone},
     link::damaged,
@@ -38,6 +39,11 @@ pub(super) struct ProductDoc {
     /// The stems that a search looks for. Written to be searched by, and not read back.
     #[serde(default)]
     pub(super) terms: Vec<String>,
+    /// Whether the stock is split, and how.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) stripes: Option<StripesDoc>,
+    #[serde(default, skip_serializing_if = "Transfers::is_empty")]
+    pub(super) transfers: Transfers,
 }
 
 /// A pair and no field of its own name: names may have dots and dollars in them.
@@ -92,7 +98,14 @@ impl ProductDoc {
             created_at: date(product.created_at),
             updated_at: date(product.updated_at),
             version: number(product.version),
+            stripes: None,
+            transfers: Transfers::default(),
         }
+    }
+
+    /// How the stock is split, if it is.
+    pub(super) fn split(&self) -> Option<&SplitDoc> {
+        self.stripes.as_ref()?.split.as_ref()
     }
 
     pub(super) fn product(mut self) -> StoreResult<Product> {

@@ -1,12 +1,14 @@
 //! Products: a document each, with its stock by zone and the holds on it. Whatever changes is one guarded update of that
-//! document ([`updates`]); a guard that refuses is explained by core's own rules, applied to what is read then.
+//! document ([`updates`]); a guard that refuses is explained by core's own rules, applied to what is read then. The stock of
+//! a very hot product can be split over several documents ([`stripes`]).
 
 mod catalogue;
 mod checkouts;
 mod document;
+mod stripes;
 mod updates;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use mobimir_core::{
@@ -25,41 +27,156 @@ use mobimir_core::{
 };
 use mongodb::{
     Collection,
-    bson::{Document, doc},
-    options::ReturnDocument,
+    bson::{Document, Uuid, doc},
+    options::{CollectionOptions, ReadConcern, ReturnDocument},
 };
 use serde::{Deserialize, Serialize};
 
-use self::{checkouts::Checkouts, document::ProductDoc};
+pub use self::stripes::{StripeFaults, StripeStep};
+use self::{
+    checkouts::Checkouts,
+    document::ProductDoc,
+    stripes::{Known, STRIPES, StripeDoc},
+};
 use crate::{
     deployment::Deployment,
-    leaves::{date, uuid},
+    leaves::{date, id, time, uuid},
     link::{Link, damaged},
 };
 
 pub struct MongoProducts {
     link: Link,
     products: Collection<ProductDoc>,
+    /// The same documents, for queries that must see all they read as it was at one moment.
+    at_one_moment: Collection<ProductDoc>,
+    stripes: Collection<StripeDoc>,
     checkouts: Checkouts,
+    known: Known,
+    faults: StripeFaults,
+    stripes_of_new: Option<u16>,
 }
 
 /// How often a guard may refuse for a reason that is gone when one looks, before the caller is asked to come back.
-const REFUSALS_MAX: usize = 64;
+const REFUSALS_MAX: u32 = 64;
+
+/// The longest pause before one looks again, when others change the same thing.
+const PAUSE_MS_MAX: u64 = 32;
 
 /// Products that are inserted by one command.
 const INSERT_DOCUMENTS_MAX: usize = 1_000;
 
 impl MongoProducts {
     pub fn new(deployment: Arc<Deployment>) -> Self {
+        let at_one_moment = CollectionOptions::builder().read_concern(ReadConcern::snapshot()).build();
+        let at_one_moment = deployment.database().collection_with_options("products", at_one_moment);
         let link = Link::new(deployment, Entity::Products);
-        Self { products: link.collection("products"), checkouts: Checkouts::new(&link), link }
+        Self {
+            products: link.collection("products"),
+            at_one_moment,
+            stripes: link.collection(STRIPES),
+            checkouts: Checkouts::new(&link),
+            link,
+            known: Known::default(),
+            faults: StripeFaults::none(),
+            stripes_of_new: None,
+        }
     }
 
-    /// The product as it is now, wherever other reads may go.
-    async fn current(&self, id: ProductId) -> StoreResult<Option<Product>> {
+    /// Stops at steps of the work on stripes, for tests.
+    #[must_use]
+    pub fn with_faults(self, faults: StripeFaults) -> Self {
+        Self { faults, ..self }
+    }
+
+    /// Splits every product as it is inserted, for tests.
+    #[must_use]
+    pub fn with_stripes_of_new(self, count: u16) -> Self {
+        Self { stripes_of_new: Some(count), ..self }
+    }
+
+    /// The product's document as it is now, wherever other reads may go.
+    async fn current(&self, id: ProductId) -> StoreResult<Option<ProductDoc>> {
         let found = self.link.find_one("product_to_change", &self.products, by_id(id));
-        let found = reading::of(ReadOperation::StockAtCheckout, found).await?;
-        found.map(ProductDoc::product).transpose()
+        reading::of(ReadOperation::StockAtCheckout, found).await
+    }
+
+    /// [`Product::hold`] on a product that is whole; `None` if that has to be tried again.
+    async fn hold_in_whole(
+        &self,
+        id: ProductId,
+        hold: &Hold,
+        now: Timestamp,
+    ) -> StoreResult<Option<HoldOutcome>> {
+        let change = updates::hold(hold, HOLDS_PER_PRODUCT_MAX, 0, now).of(whole(id));
+        let held = self.link.update_one("hold", &self.products, change.guard, change.pipeline, false).await?;
+        if held.matched {
+            return Ok(Some(HoldOutcome::Held));
+        }
+        let Some(document) = self.current(id).await? else { return Ok(Some(HoldOutcome::NoSuchProduct)) };
+        if self.notes_split(&document) {
+            return Ok(None);
+        }
+        match document.product()?.hold(*hold, now) {
+            HoldOutcome::Held => Ok(None),
+            refused => Ok(Some(refused)),
+        }
+    }
+
+    /// [`Product::settle`] on a product that is whole; `None` if that has to be tried again.
+    async fn settle_in_whole(
+        &self,
+        id: ProductId,
+        order: OrderId,
+        verdict: Verdict,
+        now: Timestamp,
+    ) -> StoreResult<Option<bool>> {
+        let Some(change) = updates::settle(order, verdict, now) else { return Ok(Some(false)) };
+        let change = change.of(whole(id));
+        let settled =
+            self.link.update_one("settle", &self.products, change.guard, change.pipeline, false).await?;
+        if settled.matched {
+            return Ok(Some(true));
+        }
+        let Some(document) = self.current(id).await? else { return Ok(Some(false)) };
+        if self.notes_split(&document) {
+            return Ok(None);
+        }
+        let changes = document.product()?.settle(order, verdict, now);
+        Ok((!changes).then_some(false))
+    }
+
+    /// [`Product::change_stock`] on a product that is whole; one that is split is put together first, and `whole` says so
+    /// then.
+    async fn change_whole(
+        &self,
+        id: ProductId,
+        zone: Zone,
+        change: StockChange,
+        now: Timestamp,
+        was_split: &mut bool,
+    ) -> StoreResult<StockOutcome> {
+        for round in 0..REFUSALS_MAX {
+            let updates::Change { guard, pipeline } = updates::change_stock(zone, change, now).of(whole(id));
+            let changed = self
+                .link
+                .find_one_and_update("change_stock", &self.products, guard, pipeline, ReturnDocument::After)
+                .await?;
+            if let Some(changed) = changed {
+                let stock = changed.product()?.stock.get(&zone).copied();
+                return Ok(StockOutcome::Changed(stock.unwrap_or_default()));
+            }
+            let Some(document) = self.current(id).await? else { return Ok(StockOutcome::NoSuchProduct) };
+            if self.notes_split(&document) {
+                *was_split = true;
+                self.close(id).await?;
+                continue;
+            }
+            match document.product()?.change_stock(zone, change, now) {
+                StockOutcome::Changed(_) => pause(round).await,
+                refused => return Ok(refused),
+            }
+        }
+        Err(restless(id))
     }
 }
 
@@ -71,12 +188,18 @@ impl ProductStore for MongoProducts {
         for some in products.chunks(INSERT_DOCUMENTS_MAX) {
             inserted += self.link.insert_many("insert_products", &self.products, some).await?;
         }
+        if let Some(count) = self.stripes_of_new {
+            for product in &products {
+                self.want_stripes(&[(id(product.id), count)]).await?;
+                self.reconcile_stripes(id(product.id), time(product.created_at)).await?;
+            }
+        }
         Ok(inserted)
     }
 
     async fn get(&self, id: ProductId) -> StoreResult<Option<Arc<Product>>> {
         let found = self.link.find_one("product", &self.products, by_id(id)).await?;
-        found.map(shown).transpose()
+        Ok(self.shown(found.into_iter().collect()).await?.pop())
     }
 
     async fn get_many(&self, ids: &[ProductId]) -> StoreResult<HashMap<ProductId, Arc<Product>>> {
@@ -86,7 +209,7 @@ impl ProductStore for MongoProducts {
         let these = doc! { "_id": { "$in": ids.iter().map(|id| uuid(id.0)).collect::<Vec<_>>() } };
         let options = catalogue::page(doc! { "_id": 1 }, ids.len());
         let found = self.link.find("products", &self.products, these, options).await?;
-        found.into_iter().map(|document| shown(document).map(|product| (product.id, product))).collect()
+        Ok(self.shown(found).await?.into_iter().map(|product| (product.id, product)).collect())
     }
 
     async fn edit(
@@ -100,7 +223,7 @@ impl ProductStore for MongoProducts {
             .link
             .find_one_and_update("edit_product", &self.products, by_id(id), update, ReturnDocument::After)
             .await?;
-        edited.map(shown).transpose()
+        Ok(self.shown(edited.into_iter().collect()).await?.pop())
     }
 
     async fn change_stock(
@@ -110,37 +233,24 @@ impl ProductStore for MongoProducts {
         change: StockChange,
         now: Timestamp,
     ) -> StoreResult<StockOutcome> {
-        for _ in 0..REFUSALS_MAX {
-            let updates::Change { guard, pipeline } = updates::change_stock(zone, change, now).of(by_id(id));
-            let changed = self
-                .link
-                .find_one_and_update("change_stock", &self.products, guard, pipeline, ReturnDocument::After)
-                .await?;
-            if let Some(changed) = changed {
-                let stock = changed.product()?.stock.get(&zone).copied();
-                return Ok(StockOutcome::Changed(stock.unwrap_or_default()));
-            }
-            let Some(mut product) = self.current(id).await? else { return Ok(StockOutcome::NoSuchProduct) };
-            match product.change_stock(zone, change, now) {
-                StockOutcome::Changed(_) => {}
-                refused => return Ok(refused),
-            }
+        let mut was_split = false;
+        let outcome = self.change_whole(id, zone, change, now, &mut was_split).await;
+        if was_split && let Err(error) = self.reconcile_stripes(id, now).await {
+            // It is sold from one document meanwhile, and right.
+            tracing::warn!(product = %id, %error, "a product stays whole until its stripes are tended");
         }
-        Err(restless(id))
+        outcome
     }
 
     async fn hold(&self, id: ProductId, hold: Hold, now: Timestamp) -> StoreResult<HoldOutcome> {
-        for _ in 0..REFUSALS_MAX {
-            let change = updates::hold(&hold, HOLDS_PER_PRODUCT_MAX, 0, now).of(by_id(id));
-            let held =
-                self.link.update_one("hold", &self.products, change.guard, change.pipeline, false).await?;
-            if held.matched {
-                return Ok(HoldOutcome::Held);
-            }
-            let Some(mut product) = self.current(id).await? else { return Ok(HoldOutcome::NoSuchProduct) };
-            match product.hold(hold, now) {
-                HoldOutcome::Held => {}
-                refused => return Ok(refused),
+        for round in 0..REFUSALS_MAX {
+            let outcome = match self.known.get(id) {
+                None => self.hold_in_whole(id, &hold, now).await?,
+                Some(split) => self.hold_in_stripe(&split, &hold, now).await?,
+            };
+            match outcome {
+                Some(outcome) => return Ok(outcome),
+                None => pause(round).await,
             }
         }
         Err(restless(id))
@@ -153,19 +263,28 @@ impl ProductStore for MongoProducts {
         verdict: Verdict,
         now: Timestamp,
     ) -> StoreResult<bool> {
-        let Some(change) = updates::settle(order, verdict, now) else { return Ok(false) };
-        let change = change.of(by_id(id));
-        let settled =
-            self.link.update_one("settle", &self.products, change.guard, change.pipeline, false).await?;
-        Ok(settled.matched)
+        for round in 0..REFUSALS_MAX {
+            let settled = match self.known.get(id) {
+                None => self.settle_in_whole(id, order, verdict, now).await?,
+                Some(split) => self.settle_in_stripe(&split, order, verdict, now).await?,
+            };
+            match settled {
+                Some(settled) => return Ok(settled),
+                None => pause(round).await,
+            }
+        }
+        Err(restless(id))
     }
 
     async fn list(&self, query: ProductQuery) -> StoreResult<Page<Arc<Product>, ProductPosition>> {
         let options = catalogue::options(query.sort, query.limit.saturating_add(1));
         let found =
             self.link.find("list_products", &self.products, catalogue::filter(&query), options).await?;
-        let items = found.into_iter().map(shown).collect::<StoreResult<Vec<_>>>()?;
-        Ok(Page::cut(items, query.limit, |product| query.sort.position(product)))
+        let items = self.shown(found).await?;
+        let page = Page::cut(items, query.limit, |product| query.sort.position(product));
+        // Of a product that is split only all stripes together tell whether there is any.
+        let is_there = |product: &Arc<Product>| query.zone.is_none_or(|zone| product.available_in(zone) > 0);
+        Ok(Page { items: page.items.into_iter().filter(is_there).collect(), next: page.next })
     }
 
     async fn categories(&self) -> StoreResult<Vec<String>> {
@@ -188,13 +307,23 @@ impl ProductStore for MongoProducts {
         after: Option<ProductId>,
         limit: usize,
     ) -> StoreResult<Vec<Arc<Product>>> {
-        let mut filter = doc! { "oldest_hold": { "$lt": date(placed_before) } };
-        if let Some(after) = after {
-            filter.insert("_id", doc! { "$gt": uuid(after.0) });
+        let mut held: Vec<Arc<Product>> = Vec::new();
+        let mut after = after;
+        loop {
+            let ids = self.perhaps_with_holds(placed_before, after, limit).await?;
+            let (Some(last), are_all) = (ids.last(), ids.len() < limit) else { break };
+            after = Some(id(*last));
+            let options = catalogue::page(doc! { "_id": 1 }, ids.len());
+            let these = doc! { "_id": { "$in": ids } };
+            let found = self.link.find("products_with_holds", &self.products, these, options).await?;
+            let products = self.shown(found).await?.into_iter();
+            held.extend(products.filter(|it| it.holds.iter().any(|hold| hold.placed_at < placed_before)));
+            if are_all || held.len() >= limit {
+                break;
+            }
         }
-        let options = catalogue::page(doc! { "_id": 1 }, limit);
-        let found = self.link.find("products_with_holds", &self.products, filter, options).await?;
-        found.into_iter().map(shown).collect()
+        held.truncate(limit);
+        Ok(held)
     }
 
     async fn insert_checkout(&self, checkout: Checkout) -> StoreResult<Option<Checkout>> {
@@ -218,8 +347,17 @@ fn by_id(id: ProductId) -> Document {
     doc! { "_id": uuid(id.0) }
 }
 
-fn shown(document: ProductDoc) -> StoreResult<Arc<Product>> {
-    document.product().map(Arc::new)
+/// The product, as long as its stock is in one document.
+fn whole(id: ProductId) -> Document {
+    doc! { "_id": uuid(id.0), "stripes.split": { "$exists": false } }
+}
+
+/// Before one looks again: not at all at first, then longer and longer, and never all at the same moment.
+async fn pause(round: u32) {
+    let Some(doublings) = round.checked_sub(2) else { return };
+    let longest = PAUSE_MS_MAX.min(1 << doublings.min(10));
+    let [random] = mobimir_core::secret::random_bytes::<1>();
+    tokio::time::sleep(Duration::from_micros(longest * 1_000 * u64::from(random) / 256)).await;
 }
 
 /// Nothing was done: whenever one looked, what had refused was over.

@@ -6,7 +6,7 @@ use mongodb::bson::doc;
 use super::{CollectionPlan, Index};
 
 pub(super) fn collections() -> Vec<CollectionPlan> {
-    vec![products(), checkouts()]
+    vec![products(), stripes(), checkouts()]
 }
 
 /// Every index of the catalogue ends in what is sorted by and the id, so a page is read from where it starts.
@@ -23,6 +23,23 @@ fn products() -> CollectionPlan {
             Index::new("terms_name", doc! { "terms": 1, "name_key": 1, "_id": 1 }),
             // Only of products that have holds, so it is short whatever the catalogue's length.
             Index::new("holds", doc! { "_id": 1, "oldest_hold": 1 })
+                .only(doc! { "oldest_hold": { "$exists": true } }),
+            Index::new("stripes", doc! { "_id": 1, "stripes.wanted": 1 })
+                .only(doc! { "stripes.wanted": { "$exists": true } }),
+        ],
+        sharded: true,
+    }
+}
+
+/// The other documents of products whose stock is split.
+fn stripes() -> CollectionPlan {
+    CollectionPlan {
+        entity: Entity::Products,
+        name: "product_stripes",
+        indexes: vec![
+            Index::new("epoch", doc! { "epoch": 1 }),
+            Index::new("product", doc! { "product": 1 }),
+            Index::new("holds", doc! { "oldest_hold": 1, "product": 1 })
                 .only(doc! { "oldest_hold": { "$exists": true } }),
         ],
         sharded: true,

@@ -9,4 +9,5 @@ mod plans;
 mod products;
 mod reads;
 mod sessions;
+mod stripes;
 mod support;
