@@ -88,11 +88,7 @@ impl Bare {
         Ok(from.find_one(filter).session(&mut session).await?)
     }
 
-    async fn insert_one<T: Serialize + Send + Sync>(
-        &self,
-        into: &Collection<T>,
-        document: &T,
-    ) -> Result<()> {
+    async fn insert_one<T: Serialize + Send + Sync>(&self, into: &Collection<T>, document: &T) -> Result<()> {
         let mut session = self.client.start_session().await?;
         into.insert_one(document).session(&mut session).await?;
         self.note_written(&session);

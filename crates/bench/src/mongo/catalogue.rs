@@ -11,7 +11,10 @@ use mobimir_core::{
 };
 use mobimir_mongodb::MongoProducts;
 
-use super::{bare::Bare, port::{Port, first_page}};
+use super::{
+    bare::Bare,
+    port::{Port, first_page},
+};
 use crate::sides::{self, Shop, Side};
 
 const CATEGORIES: usize = 20;

@@ -94,13 +94,14 @@ pub(super) fn add_to_cart(change: &CartChange, now: Timestamp) -> Option<Update>
     Some((filter, vec![update]))
 }
 
-/// Units of a sale leave what is available, if there are enough.
+/// Units of a sale leave what is available, if there are enough. All stock is in one document.
 pub(super) fn hold(product: ProductId, hold: &Hold, now: Timestamp) -> Update {
     let (order, attempt, quantity) = (uuid(hold.order.0), uuid(hold.attempt.0), hold.quantity.cast_signed());
     let zone = hold.zone.as_str();
     let same = doc! { "order": order, "attempt": attempt, "kind": "sale" };
     let filter = doc! {
         "_id": uuid(product.0),
+        "stripes.split": { "$exists": false },
         "holds": { "$not": { "$elemMatch": same } },
         format!("holds.{}", HOLDS_PER_PRODUCT_MAX - 1): { "$exists": false },
         format!("stock.{zone}.available"): { "$gte": quantity },
@@ -134,6 +135,7 @@ pub(super) fn settle(product: ProductId, hold: &Hold, now: Timestamp) -> Update 
     let (order, attempt) = (uuid(hold.order.0), uuid(hold.attempt.0));
     let filter = doc! {
         "_id": uuid(product.0),
+        "stripes.split": { "$exists": false },
         "$or": [{ "holds": { "$elemMatch": { "order": order, "kind": "sale" } } }],
     };
     let settled =

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use futures_util::TryStreamExt;
+use mobimir_core::time::{Clock, SystemClock};
 use mobimir_lab::Mongo;
 use mongodb::{
     Client, Database,
@@ -9,7 +10,7 @@ use mongodb::{
 };
 
 use super::{DATABASE, bare::Bare, port::Port};
-use crate::sides::{Operation, Shop, Side, started_carts};
+use crate::sides::{Operation, Shop, Side, new_cart};
 
 /// What both sides call themselves, so that nobody else's commands are looked at.
 pub(super) const APP_NAME: &str = "mobimir";
@@ -38,7 +39,7 @@ async fn seen(
     side: &impl Side,
     shop: &Shop,
 ) -> Result<Vec<String>> {
-    let carts = started_carts(side).await?;
+    let carts = [new_cart(SystemClock.now())];
     database.run_command(doc! { "profile": 2 }).await?;
     operation.carry_out(side, shop, &carts, 0).await?;
     database.run_command(doc! { "profile": 0 }).await?;

@@ -21,12 +21,7 @@ const BAR: f64 = 2.0;
 const STRIPES: u16 = 16;
 const BUYERS: usize = 64;
 
-pub(super) async fn measure(
-    port: &Arc<Port>,
-    shop: &Shop,
-    pace: Pace,
-    figures: &mut Figures,
-) -> Result<()> {
+pub(super) async fn measure(port: &Arc<Port>, shop: &Shop, pace: Pace, figures: &mut Figures) -> Result<()> {
     progress(NAME);
     let (striped, whole) = (hot(port, shop, Some(STRIPES)).await?, hot(port, shop, None).await?);
     let sales = async |shop| round(port, shop, Operation::ProductSale, BUYERS, pace.round).await;
@@ -53,5 +48,7 @@ async fn hot(port: &Port, shop: &Shop, stripes: Option<u16>) -> Result<Arc<Shop>
     if let Some(count) = stripes {
         ensure!(port.products.stripe(id, count, SystemClock.now()).await?, "a product could not be split");
     }
-    Ok(Arc::new(Shop { products: vec![id], ..shop.clone() }))
+    let mut shop = shop.clone();
+    shop.products = vec![id];
+    Ok(Arc::new(shop))
 }

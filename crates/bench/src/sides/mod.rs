@@ -19,8 +19,8 @@ use mobimir_core::{
 pub(crate) use self::{
     rounds::{Pace, Sides, alternately, round},
     values::{
-        CART_TTL_MS, CHANGES_PER_CART, PAGE_PRODUCTS, SESSION_TTL_MS, Shop, change, check_agreement, new_cart,
-        order, sale, started_carts,
+        CART_TTL_MS, CHANGES_PER_CART, PAGE_PRODUCTS, SESSION_TTL_MS, Shop, change, check_agreement,
+        new_cart, order, sale,
     },
 };
 

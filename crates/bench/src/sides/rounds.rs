@@ -10,7 +10,7 @@ use mobimir_core::cart::Owner;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinSet;
 
-use super::{CLIENTS, Operation, Shop, Side, started_carts};
+use super::{CLIENTS, Operation, Shop, Side, values::started_carts};
 use crate::{
     figures::{Figures, median, show_rounds},
     progress,
