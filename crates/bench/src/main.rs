@@ -5,7 +5,7 @@
 //! - [`durable`]: durable cart changes against the bare engine;
 //! - [`start`]: from the start to the first answer, and the memory of an idle shop.
 //!
-//! Or instead, with `--cassandra`, the ports on Cassandra against the bare driver ([`cassandra`]).
+//! Or instead, with `--cassandra` or `--mongo`, the ports on these against the bare driver ([`cassandra`], [`mongo`]).
 
 mod cassandra;
 mod catalogue;
@@ -13,10 +13,12 @@ mod durable;
 mod figures;
 mod load;
 mod machine;
+mod mongo;
 mod operations;
 mod pages;
 mod scratch;
 mod server;
+mod sides;
 mod start;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
@@ -39,11 +41,14 @@ struct Args {
     #[arg(long, value_name = "PATH")]
     mobimir: Option<PathBuf>,
     /// Instead of all that: carts, orders and sessions on a ring of Cassandra, against the bare driver
-    #[arg(long, conflicts_with_all = ["only", "mobimir"])]
+    #[arg(long, group = "store", conflicts_with_all = ["only", "mobimir"])]
     cassandra: bool,
-    /// With --cassandra, only this operation; may be given more than once
-    #[arg(long, value_name = "NAME", requires = "cassandra")]
-    operation: Vec<cassandra::Operation>,
+    /// Instead of all that: the ports on MongoDB against the bare driver, and what stripes give a hot product
+    #[arg(long, group = "store", conflicts_with_all = ["only", "mobimir"])]
+    mongo: bool,
+    /// With --cassandra or --mongo, only this operation; may be given more than once
+    #[arg(long, value_name = "NAME", requires = "store")]
+    operation: Vec<sides::Operation>,
 }
 
 const NOTES: &str = "\
@@ -126,6 +131,8 @@ fn run(args: &Args) -> Result<bool> {
     }
     if args.cassandra {
         cassandra::measure(args.quick, &args.operation, &mut figures)?;
+    } else if args.mongo {
+        mongo::measure(args.quick, &args.operation, &mut figures)?;
     } else {
         measure_program(args, &scratch, &mut figures)?;
     }

@@ -30,10 +30,8 @@ use scylla::{
 };
 use uuid::Uuid;
 
-use super::{
-    Side, ring,
-    values::{self, CART_TTL_MS, SESSION_TTL_MS},
-};
+use super::ring;
+use crate::sides::{self, CART_TTL_MS, SESSION_TTL_MS, Side};
 
 const ADD: &str = "INSERT INTO {}.cart_changes (owner_kind, owner, change_id, written_us, touched_at, expires_at, body) \
     VALUES (?, ?, ?, ?, ?, ?, ?) USING TTL ? AND TIMESTAMP ?";
@@ -180,8 +178,8 @@ impl Bare {
         let insert_session =
             [session(INSERT_SESSION).await?, session(LIST_SESSION).await?, session(GIVE_TOKEN).await?];
         let (now, user) = (SystemClock.now(), UserId(id::fresh(SystemClock.now())));
-        let order = values::order(user, 0, Zone::parse("MSK")?, now);
-        let change = values::change(Owner::User(user), 0, now);
+        let order = sides::order(user, 0, Zone::parse("MSK")?, now);
+        let change = sides::change(Owner::User(user), 0, now);
         Ok(Self {
             driver: Arc::new(driver),
             note_new,

@@ -18,7 +18,8 @@ use mobimir_core::{
 };
 use mobimir_lab::Ring;
 
-use super::{Side, ring, values::CART_TTL_MS};
+use super::ring;
+use crate::sides::{CART_TTL_MS, Side};
 
 pub(super) struct Port {
     pub(super) carts: CassandraCarts,

@@ -10,12 +10,12 @@ use mobimir_core::{
 };
 use mobimir_lab::Ring;
 
-use super::{
-    Operation,
-    port::Port,
-    values::{self, Shop},
+use super::port::Port;
+use crate::{
+    figures::Figures,
+    progress,
+    sides::{self, Operation, Shop},
 };
-use crate::{figures::Figures, progress};
 
 /// Each of them must take no more.
 const TIMES: usize = 16;
@@ -33,7 +33,7 @@ pub(super) async fn count(
     let port = Port::connect(ring, policy, Some(log.clone())).await?;
     for &operation in wanted {
         // Of new carts, so that the first change of a cart counts as well.
-        let carts: Vec<_> = (0..TIMES).map(|_| values::new_cart(SystemClock.now())).collect();
+        let carts: Vec<_> = (0..TIMES).map(|_| sides::new_cart(SystemClock.now())).collect();
         let (mut rounds, mut requests) = (0, 0);
         for number in 0..TIMES {
             let (before, _) = log.counts();

@@ -5,10 +5,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use anyhow::{Context, Result, ensure};
 use mobimir_core::{
     cart::{CartChange, Effect, Owner},
-    id::{self, ChangeId, OrderId, ProductId, SessionId, UserId},
+    id::{self, AttemptId, ChangeId, OrderId, ProductId, SessionId, UserId},
     money::Money,
     order::{Order, OrderLine, OrderStatus},
     ports::{CartStore, OrderStore, SessionStore},
+    product::{Hold, HoldKind},
     secret::SecretHash,
     session::{Holder, RefreshToken, Session, SessionState},
     time::{Clock, SystemClock, Timestamp, Version},
@@ -16,38 +17,46 @@ use mobimir_core::{
 };
 use uuid::Uuid;
 
-use super::{CARTS_PER_CLIENT, CHANGES_PER_CART, CLIENTS, Side, bare::Bare, port::Port};
+use super::{CLIENTS, Side};
 
-pub(super) const CART_TTL_MS: i64 = 30 * 86_400_000;
-pub(super) const SESSION_TTL_MS: i64 = 30 * 86_400_000;
+pub(crate) const CHANGES_PER_CART: usize = 8;
+pub(crate) const PAGE_PRODUCTS: usize = 20;
+pub(crate) const CART_TTL_MS: i64 = 30 * 86_400_000;
+pub(crate) const SESSION_TTL_MS: i64 = 30 * 86_400_000;
 const REFRESH_TTL_MS: i64 = 60 * 86_400_000;
 const USERS: usize = 256;
 const BUCKETS: u16 = 8;
+const CARTS_PER_CLIENT: usize = 8;
 const CARTS: usize = CLIENTS * CARTS_PER_CLIENT;
 
 /// What there is to be read, and who orders.
-pub(super) struct Shop {
+#[derive(Clone)]
+pub(crate) struct Shop {
     users: Vec<UserId>,
-    zone: Zone,
+    pub(crate) zone: Zone,
+    /// Where there are any.
+    pub(crate) products: Vec<ProductId>,
+    /// Each of them has more products than fit on a page.
+    pub(crate) categories: Vec<String>,
     /// Each with [`CHANGES_PER_CART`] changes.
-    pub(super) carts: Vec<Owner>,
-    pub(super) orders: Vec<OrderId>,
-    pub(super) sessions: Vec<SessionId>,
+    pub(crate) carts: Vec<Owner>,
+    pub(crate) orders: Vec<OrderId>,
+    pub(crate) sessions: Vec<SessionId>,
 }
 
 /// One line of one product is added.
-pub(super) fn change(owner: Owner, number: usize, now: Timestamp) -> CartChange {
+pub(crate) fn change(owner: Owner, number: usize, now: Timestamp) -> CartChange {
     let product = ProductId(Uuid::from_u128((number / CARTS % CHANGES_PER_CART) as u128));
     let effect = Effect::Add { product, quantity: 1, zone: None };
     CartChange { id: ChangeId(id::fresh(now)), at: now, origin: owner, keyed: false, effect }
 }
 
-pub(super) fn new_cart(now: Timestamp) -> Owner {
+pub(crate) fn new_cart(now: Timestamp) -> Owner {
     Owner::User(UserId(id::fresh(now)))
 }
 
 /// New carts with a change each.
-pub(super) async fn started_carts(side: &impl Side) -> Result<Vec<Owner>> {
+pub(crate) async fn started_carts(side: &impl Side) -> Result<Vec<Owner>> {
     let mut carts = Vec::with_capacity(CARTS);
     for _ in 0..CARTS {
         let now = SystemClock.now();
@@ -59,16 +68,23 @@ pub(super) async fn started_carts(side: &impl Side) -> Result<Vec<Owner>> {
 }
 
 impl Shop {
-    pub(super) async fn fill(port: &Port) -> Result<Self> {
+    /// With carts, orders and sessions.
+    pub(crate) async fn fill(side: &impl Side) -> Result<Self> {
         let now = SystemClock.now();
-        let users = (0..USERS).map(|_| UserId(id::fresh(now))).collect();
-        let (carts, orders, sessions) = (Vec::new(), Vec::new(), Vec::new());
-        let mut shop = Self { users, zone: Zone::parse("MSK")?, carts, orders, sessions };
+        let mut shop = Self {
+            users: (0..USERS).map(|_| UserId(id::fresh(now))).collect(),
+            zone: Zone::parse("MSK")?,
+            products: Vec::new(),
+            categories: Vec::new(),
+            carts: Vec::new(),
+            orders: Vec::new(),
+            sessions: Vec::new(),
+        };
         for _ in 0..CARTS {
             let owner = new_cart(now);
             for number in 0..CHANGES_PER_CART {
                 let now = SystemClock.now();
-                port.add_to_cart(change(owner, number * CARTS, now), now).await?;
+                side.add_to_cart(change(owner, number * CARTS, now), now).await?;
             }
             shop.carts.push(owner);
         }
@@ -77,20 +93,20 @@ impl Shop {
             let now = SystemClock.now();
             let order = shop.order(number, now);
             shop.orders.push(order.id);
-            port.insert_order(order).await?;
+            side.insert_order(order).await?;
             let (session, refresh) = shop.session(number, now);
             shop.sessions.push(session.id);
-            port.insert_session(session, refresh).await?;
+            side.insert_session(session, refresh).await?;
         }
         Ok(shop)
     }
 
-    pub(super) fn order(&self, number: usize, now: Timestamp) -> Order {
+    pub(crate) fn order(&self, number: usize, now: Timestamp) -> Order {
         order(self.users[number % self.users.len()], number, self.zone, now)
     }
 
     /// A new session of a user, with its refresh token.
-    pub(super) fn session(&self, number: usize, now: Timestamp) -> (Session, RefreshToken) {
+    pub(crate) fn session(&self, number: usize, now: Timestamp) -> (Session, RefreshToken) {
         let session = Session {
             id: SessionId(id::fresh(now)),
             holder: Holder::User(self.users[number % self.users.len()]),
@@ -116,7 +132,7 @@ impl Shop {
 }
 
 /// A new order with two lines.
-pub(super) fn order(user_id: UserId, number: usize, geo_zone: Zone, now: Timestamp) -> Order {
+pub(crate) fn order(user_id: UserId, number: usize, geo_zone: Zone, now: Timestamp) -> Order {
     let line = |number: u8| OrderLine {
         product_id: ProductId(Uuid::from_u128(u128::from(number))),
         name: format!("Смартфон «Звезда» {number}"),
@@ -139,25 +155,43 @@ pub(super) fn order(user_id: UserId, number: usize, geo_zone: Zone, now: Timesta
     }
 }
 
-/// Each side reads what the other has written: otherwise they would not do the same.
-pub(super) async fn check_agreement(port: &Port, bare: &Bare, shop: &Shop) -> Result<()> {
+/// One unit, for an order and a run that nobody else has.
+pub(crate) fn sale(zone: Zone, now: Timestamp) -> Hold {
+    Hold {
+        order: OrderId(id::fresh(now)),
+        attempt: AttemptId(id::fresh(now)),
+        kind: HoldKind::Sale,
+        zone,
+        quantity: 1,
+        placed_at: now,
+    }
+}
+
+/// Each side reads what the other has written: otherwise they would not do the same. The shop is the port's.
+pub(crate) async fn check_agreement(
+    carts: &impl CartStore,
+    orders: &impl OrderStore,
+    sessions: &impl SessionStore,
+    bare: &impl Side,
+    shop: &Shop,
+) -> Result<()> {
     let now = SystemClock.now();
     let owner = new_cart(now);
     bare.add_to_cart(change(owner, 0, now), now).await?;
-    let cart = port.carts.read(owner, now).await?.context("the port does not find a cart")?;
+    let cart = carts.read(owner, now).await?.context("the port does not find a cart")?;
     ensure!(cart.changes.len() == 1 && cart.expires_at == now.plus_ms(CART_TTL_MS), "the cart is another");
     ensure!(bare.read_cart(shop.carts[0], now).await? == CHANGES_PER_CART, "the driver misses changes");
 
     let order = shop.order(0, now);
     bare.insert_order(order.clone()).await?;
-    ensure!(port.orders.get(order.id).await?.as_ref() == Some(&order), "the order is another");
-    let page = port.orders.by_day(order.day(), Default::default(), None, 1_000).await?;
+    ensure!(orders.get(order.id).await?.as_ref() == Some(&order), "the order is another");
+    let page = orders.by_day(order.day(), Default::default(), None, 1_000).await?;
     ensure!(page.items.contains(&order), "the order is not in the list of its day");
     ensure!(bare.get_order(shop.orders[0]).await?, "the driver does not find an order");
 
     let (session, refresh) = shop.session(0, now);
     bare.insert_session(session.clone(), refresh).await?;
-    ensure!(port.sessions.get(session.id, now).await?.as_ref() == Some(&session), "the session is another");
+    ensure!(sessions.get(session.id, now).await?.as_ref() == Some(&session), "the session is another");
     ensure!(bare.get_session(shop.sessions[0], now).await?, "the driver does not find a session");
     Ok(())
 }
