@@ -7,7 +7,7 @@ use clap::Args;
 use mobimir_cassandra::{Cluster, ConnectError};
 use mobimir_core::{
     invariant::InvariantCounters,
-    policy::{Policy, Replication, Store},
+    policy::{Entity, Policy, Replication, Store, WriteConcern},
 };
 use mobimir_mongodb::{Deployment, MongoConfig};
 use serde::{Deserialize, Deserializer};
@@ -117,7 +117,12 @@ pub(crate) async fn connect_mongodb(
     policy: &Policy,
     invariants: Arc<InvariantCounters>,
 ) -> Result<Arc<Deployment>> {
-    let config = MongoConfig { reads: policy.reads.clone(), invariants, ..config.into() };
+    let by_primary = |entity: &Entity| {
+        let settings = policy.placement(*entity).and_then(|placement| placement.mongodb.as_ref());
+        settings.is_some_and(|settings| settings.write == WriteConcern::Primary)
+    };
+    let primary_writes = Entity::ALL.iter().copied().filter(by_primary).collect();
+    let config = MongoConfig { reads: policy.reads.clone(), primary_writes, invariants, ..config.into() };
     Deployment::connect(config).await.map_err(|error| anyhow!("{error}"))
 }
 

@@ -139,6 +139,13 @@ impl<'a> Homes<'a> {
         }
     }
 
+    /// Products whose stock can be split, if they live where that is needed.
+    pub(crate) fn split_products(&self, servers: &Servers) -> Option<MongoProducts> {
+        let deployment =
+            servers.mongodb.as_ref().filter(|_| self.home(Entity::Products) == Some(Store::Mongodb));
+        deployment.map(|deployment| MongoProducts::new(deployment.clone()))
+    }
+
     async fn open_cassandra(
         &self,
         stores: &mut Stores,

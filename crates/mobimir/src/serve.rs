@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use mobimir_core::{
+    id::ProductId,
     invariant::InvariantCounters,
     policy::{Entity, Policy, Store},
     ports::Stores,
@@ -18,6 +19,7 @@ use mobimir_core::{
 };
 use mobimir_embedded::{EmbeddedStore, Options};
 use mobimir_http::AppState;
+use mobimir_mongodb::MongoProducts;
 use mobimir_shop::{BucketCount, Shop, ShopSettings, run_reconciler};
 use tokio::{net::TcpListener, sync::watch};
 
@@ -84,6 +86,8 @@ MOBIMIR_OPERATOR_TOKEN or, without it, a new one that is printed.";
 
 /// How often what has expired is swept up, and how much at once.
 const SWEEP_PERIOD: Duration = Duration::from_secs(10);
+/// How often split stock is looked after.
+const TEND_PERIOD: Duration = Duration::from_secs(30);
 const SWEEP_ITEMS_MAX: usize = 1_000;
 const INSERT_BATCH_ITEMS: usize = 500;
 /// How long the ones that work in the background may take to end.
@@ -165,7 +169,7 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
 
     let operator = config.operator_token.as_ref().map(|token| token.0.as_str());
     let tokens: Vec<&str> = operator.into_iter().chain([control.token.as_str()]).collect();
-    let backend = Box::new(ShopBackend { store: store.clone(), servers, elsewhere });
+    let backend = Box::new(ShopBackend { store: store.clone(), servers: servers.clone(), elsewhere });
     let state = AppState::new(
         shop.clone(),
         &tokens,
@@ -179,7 +183,9 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
     };
 
     let reconciler = tokio::spawn(run_reconciler(shop, stop.wait()));
-    let sweeper = tokio::spawn(sweep(store.clone(), clock, stop.wait()));
+    let sweeper = tokio::spawn(sweep(store.clone(), clock.clone(), stop.wait()));
+    let striped = homes.split_products(&servers);
+    let tender = tokio::spawn(tend(striped, policy.striped_products(), clock, stop.wait()));
 
     say(&format!("listening on {address}"));
     if catalogue.is_some() {
@@ -189,7 +195,7 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
     }
     let finished = mobimir_http::serve(mobimir_http::app(state), listener, stop.wait()).await;
 
-    let _ = tokio::time::timeout(BACKGROUND_END, async { tokio::join!(reconciler, sweeper) }).await;
+    let _ = tokio::time::timeout(BACKGROUND_END, async { tokio::join!(reconciler, sweeper, tender) }).await;
     store.close().await;
     Control::remove(&config.data);
     if !finished {
@@ -251,6 +257,26 @@ async fn sweep(store: EmbeddedStore, clock: Arc<dyn Clock>, stopped: impl Future
         tokio::select! {
             () = &mut stopped => return,
             () = tokio::time::sleep(SWEEP_PERIOD) => {}
+        }
+    }
+}
+
+/// Splits the stock of the products that the policy names, and finishes what was begun with any.
+async fn tend(
+    products: Option<MongoProducts>,
+    wanted: Vec<(ProductId, u16)>,
+    clock: Arc<dyn Clock>,
+    stopped: impl Future<Output = ()>,
+) {
+    let Some(products) = products else { return };
+    tokio::pin!(stopped);
+    loop {
+        if let Err(error) = products.tend_stripes(&wanted, clock.now()).await {
+            tracing::warn!(%error, "split stock could not be looked after");
+        }
+        tokio::select! {
+            () = &mut stopped => return,
+            () = tokio::time::sleep(TEND_PERIOD) => {}
         }
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use mobimir_core::{invariant::InvariantCounters, policy::Reads};
+use mobimir_core::{
+    invariant::InvariantCounters,
+    policy::{Entity, Reads},
+};
 
 #[derive(Clone, Debug)]
 pub struct MongoConfig {
@@ -15,6 +18,8 @@ pub struct MongoConfig {
     pub timeout: Duration,
     /// Where the policy lets each operation read. Without it everything is read from the primary.
     pub reads: Reads,
+    /// Entities whose writes count as soon as the primary has them, because the policy says so.
+    pub primary_writes: Vec<Entity>,
     /// How often heartbeats are written and looked for; nobody is known to be closer than that.
     pub heartbeat: Duration,
     /// Where RD-1 is counted.
@@ -29,6 +34,7 @@ impl Default for MongoConfig {
             connect_timeout: Duration::from_secs(5),
             timeout: Duration::from_secs(5),
             reads: Reads::default(),
+            primary_writes: Vec::new(),
             heartbeat: Duration::from_millis(200),
             invariants: Arc::default(),
         }

@@ -27,7 +27,9 @@ use mongodb::{
     ClientSession, Collection,
     bson::Document,
     error::ErrorKind,
-    options::{FindOptions, ReturnDocument, UpdateModifications},
+    options::{
+        Acknowledgment, CollectionOptions, FindOptions, ReturnDocument, UpdateModifications, WriteConcern,
+    },
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -69,12 +71,14 @@ impl Link {
         Self { deployment, entity, timeout, meter }
     }
 
-    pub(crate) fn entity(&self) -> Entity {
-        self.entity
-    }
-
     pub(crate) fn collection<T: Stored>(&self, name: &str) -> Collection<T> {
-        self.deployment.database().collection(name)
+        let database = self.deployment.database();
+        if self.deployment.config().primary_writes.contains(&self.entity) {
+            let primary = WriteConcern::builder().w(Acknowledgment::Nodes(1)).journal(true).build();
+            let options = CollectionOptions::builder().write_concern(primary).build();
+            return database.collection_with_options(name, options);
+        }
+        database.collection(name)
     }
 
     /// The document that meets `filter`.

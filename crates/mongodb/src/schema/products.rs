@@ -27,7 +27,7 @@ fn products() -> CollectionPlan {
             Index::new("stripes", doc! { "_id": 1, "stripes.wanted": 1 })
                 .only(doc! { "stripes.wanted": { "$exists": true } }),
         ],
-        sharded: true,
+        stands: Stands::Alone,
     }
 }
 
@@ -42,7 +42,7 @@ fn stripes() -> CollectionPlan {
             Index::new("holds", doc! { "oldest_hold": 1, "product": 1 })
                 .only(doc! { "oldest_hold": { "$exists": true } }),
         ],
-        stands: Stands::Alone,
+        stands: Stands::Beside,
     }
 }
 
