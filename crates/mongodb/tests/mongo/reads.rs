@@ -1,6 +1,8 @@
 //! RD-1: no read is older than its budget, and everyone reads their own writes; with members that lag, hang, die and come
 //! back, and while the primary is lost.
 
+#![expect(clippy::print_stdout, reason = "what was measured is told to whoever runs the tests")]
+
 mod budgets;
 mod failover;
 mod oracle;

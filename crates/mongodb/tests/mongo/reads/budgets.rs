@@ -9,6 +9,7 @@ use std::{
 use mobimir_core::{invariant::Invariant, policy::ReadOperation};
 use mobimir_lab::{Mongo, MongoSpec};
 use mobimir_mongodb::Deployment;
+use mongodb::bson::doc;
 
 use super::{
     BUDGETS, assert_kept, block_on, close_secondaries, instance, new_database,
@@ -23,7 +24,20 @@ const LAG_DEFAULT_S: u64 = 12;
 /// Members 2 and 3 do not vote, so majority writes go on whatever becomes of them.
 fn set_with_laggards() -> Mongo {
     let spec = MongoSpec::for_tests(3).non_voting(2).non_voting(3);
-    Mongo::ephemeral(&spec).expect("a replica set can be started")
+    let mongo = Mongo::ephemeral(&spec).expect("a replica set can be started");
+    follow_the_primary(&mongo);
+    mongo
+}
+
+/// A member that copies from another one lags with it, and the tests want to say who lags.
+fn follow_the_primary(mongo: &Mongo) {
+    let primary = mongo.wait_primary().expect("a primary");
+    let answer = mongo.run_on(primary, "admin", doc! { "replSetGetConfig": 1 }).expect("its configuration");
+    let mut config = answer.get_document("config").expect("a configuration").clone();
+    let version = config.get_i32("version").expect("a version");
+    config.insert("version", version + 1);
+    config.get_document_mut("settings").expect("settings").insert("chainingAllowed", false);
+    mongo.run_on(primary, "admin", doc! { "replSetReconfig": config }).expect("another configuration");
 }
 
 #[test]

@@ -116,10 +116,12 @@ async fn write(users: MongoUsers, mut user: User, acknowledged: Arc<Acknowledged
             Ok(false) => panic!("nobody else writes this"),
             // Nobody knows; what is there is found out before going on.
             Err(_) => {
-                while let Ok(stored) = users.get(user.id).await.map(|found| found.expect("it is there")) {
-                    user.version = stored.version;
-                    break;
-                }
+                user.version = loop {
+                    match users.get(user.id).await {
+                        Ok(found) => break found.expect("it is there").version,
+                        Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+                    }
+                };
             }
         }
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -107,13 +107,16 @@ async fn customer(instances: [Arc<Deployment>; 2], seed: u64, reads: u64, found:
         if done >= reads {
             return;
         }
-        let through = usize::from((seed + round) % 2 == 0);
+        let through = usize::from((seed + round).is_multiple_of(2));
         let expected = user.version;
         user.version = Version(expected.0 + 1);
         assert!(stores[through].update(user.clone(), expected).await.expect("the primary is there"));
         let position = instances[through].written();
         for nth in 0..READS_PER_WRITE {
-            let read = reading::of(ReadOperation::Analytics, stores[usize::from(nth % 2 == 0)].get(user.id));
+            let read = reading::of(
+                ReadOperation::Analytics,
+                stores[usize::from(nth.is_multiple_of(2))].get(user.id),
+            );
             let shown = reading::after(position, read).await.expect("the primary is there");
             if shown.is_none_or(|shown| shown.version < user.version) {
                 found.violations.fetch_add(1, Ordering::Relaxed);
