@@ -79,20 +79,28 @@ impl<'a> Homes<'a> {
     ) -> Result<Servers> {
         let mut servers = Servers::default();
         if !self.of(Store::Mongodb).is_empty() {
-            let deployment = cluster::connect_mongodb(&config.mongodb, self.policy, invariants).await?;
-            let wanted = mobimir_mongodb::schema::wanted(self.policy);
-            let plan = mobimir_mongodb::schema::plan(&deployment, &wanted).await?;
-            self.check("indexes in MongoDB", plan.changes.len() + plan.conflicts.len(), config)?;
-            servers.mongodb = Some(deployment);
+            servers.mongodb = Some(cluster::connect_mongodb(&config.mongodb, self.policy, invariants).await?);
         }
         if !self.of(Store::Cassandra).is_empty() {
-            let cluster = cluster::connect(&config.cassandra, self.policy).await?;
-            let keyspaces = schema::keyspaces(self.policy, &config.cassandra.keyspace_prefix);
-            let plan = schema::plan(&cluster, &keyspaces).await?;
-            self.check("tables in Cassandra", plan.changes.len() + plan.conflicts.len(), config)?;
-            servers.cassandra = Some(cluster);
+            servers.cassandra = Some(cluster::connect(&config.cassandra, self.policy).await?);
         }
+        self.compare(&servers, config).await?;
         Ok(servers)
+    }
+
+    /// Refuses servers that have something otherwise than the policy says.
+    async fn compare(&self, servers: &Servers, config: &Config) -> Result<()> {
+        if let Some(deployment) = &servers.mongodb {
+            let wanted = mobimir_mongodb::schema::wanted(self.policy);
+            let plan = mobimir_mongodb::schema::plan(deployment, &wanted).await?;
+            self.check("indexes in MongoDB", plan.changes.len() + plan.conflicts.len(), config)?;
+        }
+        if let Some(cluster) = &servers.cassandra {
+            let keyspaces = schema::keyspaces(self.policy, &config.cassandra.keyspace_prefix);
+            let plan = schema::plan(cluster, &keyspaces).await?;
+            self.check("tables in Cassandra", plan.changes.len() + plan.conflicts.len(), config)?;
+        }
+        Ok(())
     }
 
     fn check(&self, what: &str, differences: usize, config: &Config) -> Result<()> {
