@@ -16,6 +16,7 @@ run-cluster: tools ## the same shop on MongoDB and Cassandra, which it starts; `
 test: tools ## all tests, with everything they need installed first
 	$(CARGO) test --workspace
 	MOBIMIR_SUITE_POLICY=default $(CARGO) test --workspace --test suite -- api:: orders:: malformed:: concurrency::
+	MOBIMIR_SUITE_POLICY=default MOBIMIR_CRASH_ROUNDS=12 $(CARGO) test --workspace --test suite -- crash::
 
 lint: need-cargo ## formatting and lints
 	$(CARGO) fmt --all --check

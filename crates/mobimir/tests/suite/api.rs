@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::{
-    Answer, Client, Customer, Process,
+    Answer, Client, Customer, Process, servers,
     shop::{PASSWORD, guest, operator, product, stock, unique},
 };
 
@@ -395,7 +395,7 @@ async fn machines_and_operators_can_look_inside() {
     assert_eq!(answer.header("x-request-id"), Some("abc-123"));
 
     let mut operator = operator(&shop.host);
-    assert_eq!(operator.get("/v1/ops/policy").await.expect(200)["name"], "embedded");
+    assert_eq!(operator.get("/v1/ops/policy").await.expect(200)["name"], servers::policy_name());
     let invariants = operator.get("/v1/ops/invariants").await.expect(200);
     assert_eq!(invariants["items"].as_array().unwrap().len(), 14);
     assert_eq!(operator.get("/v1/ops/migrations").await.expect(200), json!({ "items": [], "next": null }));

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use crate::support::{
     Client, Customer, Process,
+    servers::{self, MongodKill, Tables},
     shop::{items, operator, product},
 };
 
@@ -43,8 +44,11 @@ async fn what_was_acknowledged_survives_kill_9() {
     let data = dir.path().join("data");
     // A short deadline, so that the reconciler has what to do between two rounds.
     let policy = dir.path().join("policy.toml");
-    std::fs::write(&policy, "[times]\ncheckout_deadline = \"1s\"\n").unwrap();
-    let start = || Process::start(&["serve", "--policy", policy.to_str().unwrap()], &data, &[]);
+    std::fs::write(&policy, servers::hasty_policy()).unwrap();
+    let environment = servers::environment(&data, Tables::Shared);
+    let environment: Vec<(&str, &str)> =
+        environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let start = || Process::start(&["serve", "--policy", policy.to_str().unwrap()], &data, &environment);
 
     let shop = start();
     let mut products = Vec::new();
@@ -88,11 +92,14 @@ async fn what_was_acknowledged_survives_kill_9() {
             .collect();
         // Another moment every round.
         tokio::time::sleep(Duration::from_millis(40 + (round as u64 * 37) % 200)).await;
+        // The server that decides dies as well, every fourth time.
+        let mongod = round.is_multiple_of(4).then(servers::kill_mongod);
         shop.kill();
         stop.store(true, Ordering::SeqCst);
         for task in load {
             shoppers.push(task.await.unwrap());
         }
+        mongod.map(MongodKill::start_again);
     }
 
     let shop = start();

@@ -95,18 +95,24 @@ fn shard_key(policy: &Policy, collection: &CollectionPlan) -> ShardKey {
 /// Everything of it as commands of mongosh. Shard keys are for a deployment behind a mongos, and so are comments.
 pub fn script(wanted: &[Wanted], database: &str) -> String {
     let mut text = format!("db = db.getSiblingDB(\"{database}\");\n");
-    for Wanted { collection, shard_key } in wanted {
-        let name = collection.name;
-        for index in &collection.indexes {
-            let change = Change::CreateIndex { collection: name, index: index.clone() };
+    for wanted in wanted {
+        for index in &wanted.collection.indexes {
+            let change = Change::CreateIndex { collection: wanted.collection.name, index: index.clone() };
             text.push_str(&format!("{}\n", change.script(database)));
         }
-        if !shard_key.is_none() {
-            let change = Change::ShardCollection { collection: name, key: shard_key.clone() };
+        if let Some(change) = wanted.sharding() {
             text.push_str(&format!("// where it is sharded: {}\n", change.script(database)));
         }
     }
     text
+}
+
+impl Wanted {
+    /// What shards the collection, where that is done at all.
+    pub fn sharding(&self) -> Option<Change> {
+        let key = self.shard_key.clone();
+        (!key.is_none()).then_some(Change::ShardCollection { collection: self.collection.name, key })
+    }
 }
 
 /// Compares what the policy asks for with what the deployment has.
@@ -164,7 +170,7 @@ impl Plan {
     }
 
     fn compare(&mut self, wanted: &Wanted, existing: &Existing, is_sharded: bool) {
-        let Wanted { collection, shard_key } = wanted;
+        let collection = &wanted.collection;
         for index in &collection.indexes {
             match existing.indexes.get(index.name) {
                 None => {
@@ -187,18 +193,18 @@ impl Plan {
             self.left_alone.push(format!("index {}.{name}", collection.name));
         }
         if is_sharded {
-            self.compare_shard_key(collection.name, shard_key, existing.shard_key.as_ref());
+            self.compare_shard_key(wanted, existing.shard_key.as_ref());
         }
     }
 
-    fn compare_shard_key(&mut self, name: &'static str, wanted: &ShardKey, existing: Option<&Document>) {
+    fn compare_shard_key(&mut self, wanted: &Wanted, existing: Option<&Document>) {
+        let key = &wanted.shard_key;
         match existing {
-            None if wanted.is_none() => {}
-            None => self.changes.push(Change::ShardCollection { collection: name, key: wanted.clone() }),
-            Some(there) if same(there, &key_document(wanted)) => {}
+            None => self.changes.extend(wanted.sharding()),
+            Some(there) if same(there, &key_document(key)) => {}
             Some(there) => self.conflict(
-                name,
-                format!("it is sharded by {there} and should be by {wanted}; reshardCollection changes that"),
+                wanted.collection.name,
+                format!("it is sharded by {there} and should be by {key}; reshardCollection changes that"),
             ),
         }
     }
@@ -209,6 +215,21 @@ impl Plan {
 }
 
 impl Index {
+    /// As `createIndexes` takes them.
+    fn options(&self) -> Document {
+        let mut options = doc! { "name": self.name };
+        if self.unique {
+            options.insert("unique", true);
+        }
+        if self.expires {
+            options.insert("expireAfterSeconds", 0);
+        }
+        if let Some(only) = &self.only {
+            options.insert("partialFilterExpression", only.clone());
+        }
+        options
+    }
+
     /// As [`Existing`] has it.
     fn definition(&self) -> Document {
         let mut definition = doc! { "key": self.keys.clone() };
@@ -226,20 +247,26 @@ impl Index {
 }
 
 impl Change {
+    /// The command that makes it, and the database that takes it.
+    pub fn command(&self, database: &str) -> (String, Document) {
+        match self {
+            Self::CreateIndex { collection, index } => {
+                let mut definition = doc! { "key": index.keys.clone() };
+                definition.extend(index.options());
+                (database.to_owned(), doc! { "createIndexes": *collection, "indexes": [definition] })
+            }
+            Self::ShardCollection { collection, key } => {
+                let full = format!("{database}.{collection}");
+                ("admin".to_owned(), doc! { "shardCollection": full, "key": key_document(key) })
+            }
+        }
+    }
+
     /// For mongosh, on the shop's database.
     pub fn script(&self, database: &str) -> String {
         match self {
             Self::CreateIndex { collection, index } => {
-                let mut options = doc! { "name": index.name };
-                if index.unique {
-                    options.insert("unique", true);
-                }
-                if index.expires {
-                    options.insert("expireAfterSeconds", 0);
-                }
-                if let Some(only) = &index.only {
-                    options.insert("partialFilterExpression", only.clone());
-                }
+                let options = index.options();
                 format!("db.{collection}.createIndex({}, {options});", index.keys)
             }
             Self::ShardCollection { collection, key } => {
@@ -267,7 +294,7 @@ impl fmt::Display for Conflict {
 }
 
 /// As MongoDB takes it.
-pub(super) fn key_document(key: &ShardKey) -> Document {
+fn key_document(key: &ShardKey) -> Document {
     let field = |(name, order): &(String, ShardOrder)| {
         let order = match order {
             ShardOrder::Ascending => Bson::Int32(1),

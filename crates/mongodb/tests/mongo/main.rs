@@ -9,5 +9,6 @@ mod plans;
 mod products;
 mod reads;
 mod sessions;
+mod shards;
 mod stripes;
 mod support;

@@ -3,7 +3,7 @@
 pub(crate) mod browser;
 pub(crate) mod client;
 pub(crate) mod process;
-mod servers;
+pub(crate) mod servers;
 pub(crate) mod shop;
 
 pub(crate) use client::{Answer, Client};

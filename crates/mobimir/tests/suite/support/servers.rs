@@ -27,6 +27,42 @@ struct Servers {
     mongo: Mongo,
 }
 
+/// The policy of the shops of this run.
+pub(crate) fn policy_name() -> &'static str {
+    SERVERS.as_ref().map_or("embedded", |servers| servers.policy.as_str())
+}
+
+/// A policy under which a checkout that nobody finishes is given up soon, as it is placed in this run.
+pub(crate) fn hasty_policy() -> String {
+    const DEFAULT: &str = include_str!("../../../../../policies/default.toml");
+    match &*SERVERS {
+        None => "[times]\ncheckout_deadline = \"1s\"\n".to_owned(),
+        Some(servers) => {
+            assert_eq!(servers.policy, "default", "only that policy is known here");
+            DEFAULT.replace("checkout_deadline = \"15s\"", "checkout_deadline = \"1s\"")
+        }
+    }
+}
+
+/// A server that was ended with `kill -9`, if this run has one.
+pub(crate) struct MongodKill(Option<&'static Mongo>);
+
+pub(crate) fn kill_mongod() -> MongodKill {
+    let mongo = SERVERS.as_ref().map(|servers| &servers.mongo);
+    if let Some(mongo) = mongo {
+        mongo.kill(1).expect("it runs");
+    }
+    MongodKill(mongo)
+}
+
+impl MongodKill {
+    pub(crate) fn start_again(self) {
+        if let Some(mongo) = self.0 {
+            mongo.start_member(1).expect("it starts with its data");
+        }
+    }
+}
+
 /// What shops of one run have in common on real servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tables {
