@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::support::{
     Client, Customer, Process,
-    servers::{self, MongodKill, Tables},
+    servers::{self, Tables},
     shop::{items, operator, product},
 };
 
@@ -99,7 +99,9 @@ async fn what_was_acknowledged_survives_kill_9() {
         for task in load {
             shoppers.push(task.await.unwrap());
         }
-        mongod.map(MongodKill::start_again);
+        if let Some(mongod) = mongod {
+            mongod.start_again();
+        }
     }
 
     let shop = start();
