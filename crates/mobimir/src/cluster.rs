@@ -112,6 +112,12 @@ pub(crate) async fn connect(config: &CassandraConfig, policy: &Policy) -> Result
     }
 }
 
+/// To look at what is there. Nothing is written by it.
+pub(crate) async fn look_at_mongodb(config: &MongodbConfig) -> Result<Arc<Deployment>> {
+    Deployment::connect(config.into()).await.map_err(|error| anyhow!("{error}"))
+}
+
+/// To serve a shop.
 pub(crate) async fn connect_mongodb(
     config: &MongodbConfig,
     policy: &Policy,
@@ -141,7 +147,8 @@ pub(crate) fn apply_command(config: &Config) -> String {
     }
     let uri = &config.mongodb.uri.0;
     // Not one with a password in it.
-    if *uri != MongodbConfig::default().uri.0 && !uri.contains('@') {
+    let is_secret = uri.contains('@') || uri.to_lowercase().contains("password");
+    if *uri != MongodbConfig::default().uri.0 && !is_secret {
         command.push_str(&format!(" --mongodb '{uri}'"));
     }
     command

@@ -100,6 +100,8 @@ pub(crate) struct MongodbConfig {
     pub(crate) database: String,
     pub(crate) connect_timeout_ms: u64,
     pub(crate) timeout_ms: u64,
+    /// To each member.
+    pub(crate) connections_max: u32,
 }
 
 /// Keyspaces have at most 48 characters, and `_order_history` has to fit.
@@ -143,6 +145,7 @@ const KEYS: &[(&str, Kind)] = &[
     ("mongodb.database", Kind::Text),
     ("mongodb.connect_timeout_ms", Kind::Number),
     ("mongodb.timeout_ms", Kind::Number),
+    ("mongodb.connections_max", Kind::Number),
 ];
 
 #[derive(Clone, Copy)]
@@ -183,6 +186,7 @@ impl Default for MongodbConfig {
             database: config.database,
             connect_timeout_ms: ms(config.connect_timeout),
             timeout_ms: ms(config.timeout),
+            connections_max: config.connections_max,
         }
     }
 }
@@ -194,6 +198,7 @@ impl From<&MongodbConfig> for MongoConfig {
             database: config.database.clone(),
             connect_timeout: Duration::from_millis(config.connect_timeout_ms),
             timeout: Duration::from_millis(config.timeout_ms),
+            connections_max: config.connections_max,
             ..Self::default()
         }
     }
@@ -360,8 +365,8 @@ impl MongodbConfig {
         if !is_name {
             bail!("mongodb.database: expected a name of a-z, 0-9, '_' and '-', got {:?}", self.database);
         }
-        if self.connect_timeout_ms == 0 || self.timeout_ms == 0 {
-            bail!("mongodb: expected times above zero");
+        if self.connect_timeout_ms == 0 || self.timeout_ms == 0 || self.connections_max == 0 {
+            bail!("mongodb: expected numbers above zero");
         }
         Ok(())
     }

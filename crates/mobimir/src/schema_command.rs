@@ -160,8 +160,7 @@ impl Wanted {
     async fn plan(&self) -> Result<Plans> {
         let mut plans = Plans::default();
         if !self.collections.is_empty() {
-            let deployment =
-                cluster::connect_mongodb(&self.config.mongodb, &self.policy, Arc::default()).await?;
+            let deployment = cluster::look_at_mongodb(&self.config.mongodb).await?;
             let plan = indexes::plan(&deployment, &self.collections).await?;
             plans.indexes = Some((deployment, plan));
         }

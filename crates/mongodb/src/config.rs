@@ -16,6 +16,8 @@ pub struct MongoConfig {
     pub connect_timeout: Duration,
     /// How long one request may take in all.
     pub timeout: Duration,
+    /// To each member, unless the address says `maxPoolSize`. One is taken for as long as a request is under way.
+    pub connections_max: u32,
     /// Where the policy lets each operation read. Without it everything is read from the primary.
     pub reads: Reads,
     /// Entities whose writes count as soon as the primary has them, because the policy says so.
@@ -33,6 +35,7 @@ impl Default for MongoConfig {
             database: "mobimir".to_owned(),
             connect_timeout: Duration::from_secs(5),
             timeout: Duration::from_secs(5),
+            connections_max: 100,
             reads: Reads::default(),
             primary_writes: Vec::new(),
             heartbeat: Duration::from_millis(200),

@@ -16,7 +16,7 @@ use mongodb::{
     Client, Database,
     bson::{Timestamp, doc},
     event::EventHandler,
-    options::{ClientOptions, ReadConcern, WriteConcern},
+    options::{Acknowledgment, ClientOptions, ReadConcern, WriteConcern},
 };
 use thiserror::Error;
 
@@ -39,10 +39,17 @@ pub struct Deployment {
     meters: Meters,
 }
 
+/// To one member: a heartbeat and a look at the same time, and one to spare.
+const MONITOR_CONNECTIONS_MAX: u32 = 3;
+
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    #[error("expected a MongoDB address like mongodb://127.0.0.1:27017/?replicaSet=rs0: {0}")]
-    BadAddress(#[source] Box<mongodb::error::Error>),
+    /// What the driver says of it is not repeated: it quotes the address, which may have a password in it.
+    #[error(
+        "expected a MongoDB address like mongodb://127.0.0.1:27017/?replicaSet=rs0, with %-escapes for what is special \
+         in a user's name or password"
+    )]
+    BadAddress,
     #[error("cannot reach MongoDB at {addresses}: {source}; is it running? `mobimir lab mongo` starts one")]
     Unreachable {
         addresses: String,
@@ -57,19 +64,25 @@ pub enum ConnectError {
 
 impl Deployment {
     pub async fn connect(config: MongoConfig) -> Result<Arc<Self>, ConnectError> {
-        let bad_address = |error| ConnectError::BadAddress(Box::new(error));
+        let bad_address = |_| ConnectError::BadAddress;
         let mut options = ClientOptions::parse(&config.uri).await.map_err(bad_address)?;
         options.app_name = Some("mobimir".to_owned());
-        options.server_selection_timeout = Some(config.connect_timeout);
+        // Soon enough to say that nobody was asked, before the time of the whole request is up.
+        options.server_selection_timeout = Some(config.connect_timeout.min(config.timeout / 2));
         options.connect_timeout = Some(config.connect_timeout);
         options.retry_reads = Some(true);
         options.retry_writes = Some(true);
         // What a write has answered stays, whoever becomes primary; and nobody reads what may still be taken back.
-        options.write_concern =
-            Some(WriteConcern::builder().w(mongodb::options::Acknowledgment::Majority).journal(true).build());
+        let majority = WriteConcern::builder().w(Acknowledgment::Majority).journal(true);
+        // The server does not wait longer than we do.
+        options.write_concern = Some(majority.w_timeout(config.timeout).build());
+        options.max_pool_size.get_or_insert(config.connections_max);
         options.read_concern = Some(ReadConcern::majority());
         let members = Arc::new(Members::default());
         let follower = members.clone();
+        // Heartbeats do not wait behind shoppers.
+        let mut for_monitor = options.clone();
+        for_monitor.max_pool_size = Some(MONITOR_CONNECTIONS_MAX);
         options.sdam_event_handler = Some(EventHandler::callback(move |event| follower.note(event)));
         let addresses = options.hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let client = Client::with_options(options).map_err(bad_address)?;
@@ -83,9 +96,13 @@ impl Deployment {
         if !sharded && !hello.contains_key("setName") {
             return Err(ConnectError::Standalone { addresses });
         }
-        let is_watched = !sharded && may_read_from_secondaries(&config.reads);
-        let monitor =
-            is_watched.then(|| Monitor::start(client.clone(), &database, members.clone(), config.heartbeat));
+        let monitor = if !sharded && may_read_from_secondaries(&config.reads) {
+            let client = Client::with_options(for_monitor).map_err(bad_address)?;
+            let database = client.database(&config.database);
+            Some(Monitor::start(client, &database, members.clone(), config.heartbeat))
+        } else {
+            None
+        };
         Ok(Arc::new(Self {
             client,
             database,

@@ -12,6 +12,11 @@ pub(crate) enum Failure {
 }
 
 const DUPLICATE_KEY: i32 = 11_000;
+/// Puts a label on an error that came before anything was written.
+const NO_WRITES_PERFORMED: &str = "NoWritesPerformed";
+/// What a server refuses whenever it is asked: BadValue, FailedToParse, Unauthorized, AuthenticationFailed,
+/// NamespaceNotFound, ShardKeyNotFound, InvalidNamespace, DocumentValidationFailure, BSONObjectTooLarge.
+const REFUSALS: [i32; 9] = [2, 9, 13, 18, 26, 61, 73, 121, 10_334];
 
 impl Failure {
     /// A word for metrics.
@@ -49,7 +54,7 @@ impl Failure {
                 StoreError::Unknown { what: format!("MongoDB, {name}: no answer in time"), source: None }
             }
             Self::Driver(error) if is_damage(&error) => damaged(name, error),
-            Self::Driver(error) if was_never_sent(&error) => StoreError::Unavailable {
+            Self::Driver(error) if was_never_done(&error) => StoreError::Unavailable {
                 what: format!("MongoDB, {name}: {error}"),
                 source: Some(Box::new(error)),
             },
@@ -70,8 +75,17 @@ pub(crate) fn is_duplicate(error: &Error) -> bool {
     }
 }
 
-fn was_never_sent(error: &Error) -> bool {
-    matches!(*error.kind, ErrorKind::ServerSelection { .. } | ErrorKind::ConnectionPoolCleared { .. })
+/// No server has done it, and none will. A connection that was lost says nothing: what it carried may have arrived.
+fn was_never_done(error: &Error) -> bool {
+    match &*error.kind {
+        ErrorKind::ServerSelection { .. } | ErrorKind::Authentication { .. } => true,
+        // Of this one statement, which another attempt could not do either.
+        ErrorKind::Write(WriteFailure::WriteError(_)) => true,
+        ErrorKind::Command(refusal) => {
+            error.contains_label(NO_WRITES_PERFORMED) || REFUSALS.contains(&refusal.code)
+        }
+        _ => false,
+    }
 }
 
 pub(super) fn is_damage(error: &Error) -> bool {

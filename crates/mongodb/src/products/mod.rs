@@ -145,6 +145,13 @@ impl MongoProducts {
         Ok((!changes).then_some(false))
     }
 
+    /// The product under everything that it may be sharded by: behind a mongos, a document that is to be changed and returned
+    /// at once has to be named so. Its category may be another by then; then nothing is found.
+    async fn routed(&self, id: ProductId) -> StoreResult<Option<Document>> {
+        let Some(document) = self.current(id).await? else { return Ok(None) };
+        Ok(Some(doc! { "_id": document.id, "category": document.category }))
+    }
+
     /// [`Product::change_stock`] on a product that is whole; one that is split is put together first, and
     /// `was_split` says so then.
     async fn change_whole(
@@ -156,7 +163,9 @@ impl MongoProducts {
         was_split: &mut bool,
     ) -> StoreResult<StockOutcome> {
         for round in 0..REFUSALS_MAX {
-            let updates::Change { guard, pipeline } = updates::change_stock(zone, change, now).of(whole(id));
+            let Some(mut filter) = self.routed(id).await? else { return Ok(StockOutcome::NoSuchProduct) };
+            filter.extend(whole(id));
+            let updates::Change { guard, pipeline } = updates::change_stock(zone, change, now).of(filter);
             let changed = self
                 .link
                 .find_one_and_update("change_stock", &self.products, guard, pipeline, ReturnDocument::After)
@@ -190,8 +199,7 @@ impl ProductStore for MongoProducts {
         }
         if let Some(count) = self.stripes_of_new {
             for product in &products {
-                self.want_stripes(&[(id(product.id), count)]).await?;
-                self.reconcile_stripes(id(product.id), time(product.created_at)).await?;
+                self.stripe(id(product.id), count, time(product.created_at)).await?;
             }
         }
         Ok(inserted)
@@ -218,12 +226,19 @@ impl ProductStore for MongoProducts {
         edit: ProductEdit,
         now: Timestamp,
     ) -> StoreResult<Option<Arc<Product>>> {
-        let update = updates::edit(edit, now).map_err(|error| damaged(error.to_string()))?;
-        let edited = self
-            .link
-            .find_one_and_update("edit_product", &self.products, by_id(id), update, ReturnDocument::After)
-            .await?;
-        Ok(self.shown(edited.into_iter().collect()).await?.pop())
+        for round in 0..REFUSALS_MAX {
+            let update = updates::edit(edit.clone(), now).map_err(|error| damaged(error.to_string()))?;
+            let Some(filter) = self.routed(id).await? else { return Ok(None) };
+            let edited = self
+                .link
+                .find_one_and_update("edit_product", &self.products, filter, update, ReturnDocument::After)
+                .await?;
+            if edited.is_some() {
+                return Ok(self.shown(edited.into_iter().collect()).await?.pop());
+            }
+            pause(round).await;
+        }
+        Err(restless(id))
     }
 
     async fn change_stock(

@@ -108,6 +108,14 @@ fn the_policy_splits_what_nobody_said_otherwise_of() {
         products.tend_stripes(&policy.striped_products(), now()).await.unwrap();
         assert_eq!(stripes_of(&deployment, &hot).await, 2);
         assert_eq!(stripes_of(&deployment, &by_hand).await, 0);
+        // Another policy, and one that does not name it.
+        products.tend_stripes(&[(hot.id, 5)], now()).await.unwrap();
+        assert_eq!(stripes_of(&deployment, &hot).await, 4);
+        products.tend_stripes(&[], now()).await.unwrap();
+        assert_eq!(stripes_of(&deployment, &hot).await, 0);
+        products.tend_stripes(&policy.striped_products(), now()).await.unwrap();
+        assert_eq!(stripes_of(&deployment, &hot).await, 2);
+        // What somebody said stands.
         products.stripe(hot.id, 0, now()).await.unwrap();
         products.tend_stripes(&policy.striped_products(), now()).await.unwrap();
         assert_eq!(stripes_of(&deployment, &hot).await, 0);

@@ -17,6 +17,9 @@ use crate::leaves::{id, uuid};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(in super::super) struct StripesDoc {
     pub(in super::super) wanted: i32,
+    /// That was the policy, which may think otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(in super::super) by_policy: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in super::super) split: Option<SplitDoc>,
 }

@@ -43,7 +43,7 @@ impl MongoProducts {
     /// product. What is wanted is stored first, so that a crash delays it and no more.
     pub async fn stripe(&self, id: ProductId, count: u16, now: Timestamp) -> StoreResult<bool> {
         let wanted = i32::from(count.clamp(1, STRIPES_MAX));
-        let update = doc! { "$set": { "stripes.wanted": wanted } };
+        let update = doc! { "$set": { "stripes.wanted": wanted }, "$unset": { "stripes.by_policy": true } };
         if !self.update_stripe("want_stripes", 0, by_id(id), update).await? {
             return Ok(false);
         }
@@ -55,7 +55,10 @@ impl MongoProducts {
     /// Stores what the policy wants for products of which nobody has said anything else, and finishes whatever was begun
     /// with any product. To be called when an instance starts, and now and then.
     pub async fn tend_stripes(&self, wanted: &[(ProductId, u16)], now: Timestamp) -> StoreResult<()> {
-        self.want_stripes(wanted).await?;
+        for (id, count) in wanted {
+            self.want_by_policy(*id, *count).await?;
+        }
+        let mut failed = None;
         let mut after: Option<Uuid> = None;
         loop {
             let mut filter = doc! { "stripes.wanted": { "$gt": 0 } };
@@ -64,21 +67,37 @@ impl MongoProducts {
             }
             let options = FindOptions::builder().sort(doc! { "_id": 1 }).limit(TENDED_PRODUCTS_MAX).build();
             let found = self.link.find("products_with_stripes", &self.products, filter, options).await?;
-            let Some(last) = found.last() else { return Ok(()) };
+            let Some(last) = found.last() else { return failed.map_or(Ok(()), Err) };
             after = Some(last.id);
             for product in found {
-                self.reconcile_stripes(id(product.id), now).await?;
-                self.drop_abandoned(id(product.id), now).await?;
+                let is_named = wanted.iter().any(|(named, _)| *named == id(product.id));
+                // One that cannot be tended now does not keep the others from it.
+                if let Err(error) = self.tend(&product, is_named, now).await {
+                    failed = Some(error);
+                }
             }
         }
     }
 
-    pub(in super::super) async fn want_stripes(&self, wanted: &[(ProductId, u16)]) -> StoreResult<()> {
-        for (id, count) in wanted {
-            let unsaid = doc! { "_id": uuid(id.0), "stripes.wanted": { "$exists": false } };
-            let update = doc! { "$set": { "stripes.wanted": i32::from((*count).clamp(1, STRIPES_MAX)) } };
-            self.update_stripe("want_stripes", 0, unsaid, update).await?;
+    async fn tend(&self, product: &ProductDoc, is_named: bool, now: Timestamp) -> StoreResult<()> {
+        let id = id(product.id);
+        if !is_named && product.stripes.as_ref().is_some_and(|stripes| stripes.by_policy) {
+            self.want_by_policy(id, 1).await?;
         }
+        self.reconcile_stripes(id, now).await?;
+        self.drop_abandoned(id, now).await
+    }
+
+    /// What the policy wants, unless somebody has said what is wanted of this product.
+    async fn want_by_policy(&self, id: ProductId, count: u16) -> StoreResult<()> {
+        let count = i32::from(count.clamp(1, STRIPES_MAX));
+        let unsaid = [
+            doc! { "stripes.wanted": { "$exists": false } },
+            doc! { "stripes.by_policy": true, "stripes.wanted": { "$ne": count } },
+        ];
+        let filter = doc! { "_id": uuid(id.0), "$or": unsaid.to_vec() };
+        let update = doc! { "$set": { "stripes.wanted": count, "stripes.by_policy": true } };
+        self.update_stripe("want_stripes", 0, filter, update).await?;
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use mobimir_core::{
     ports::{ProductStore, StoreError},
     product::{Decision, HoldOutcome, Verdict},
 };
-use mobimir_mongodb::MongoProducts;
+use mobimir_mongodb::{MongoConfig, MongoProducts};
 use tokio::{task::JoinSet, time::sleep};
 
 use super::{block_on, msk, now, phone, sale};
@@ -34,17 +34,25 @@ struct Told {
 }
 
 #[test]
-fn a_killed_primary_neither_loses_nor_doubles_a_unit() {
+fn a_killed_or_hanging_primary_neither_loses_nor_doubles_a_unit() {
     let alone = alone();
     block_on(async {
         let fresh = fresh(alone.mongo, &[Entity::Products]).await;
         let products = Arc::new(MongoProducts::new(fresh.deployment.clone()));
+        // This one gives connections up soon, with whatever they carry.
+        let hasty = MongoConfig {
+            connect_timeout: Duration::from_millis(400),
+            timeout: Duration::from_secs(2),
+            ..MongoConfig::default()
+        };
+        let hasty = Arc::new(MongoProducts::new(fresh.another_with(hasty).await));
         let phone = phone(UNITS);
         products.insert(vec![phone.clone()]).await.unwrap();
         let open = Arc::new(AtomicBool::new(true));
         let mut buyers = JoinSet::new();
-        for _ in 0..BUYERS {
-            let (products, open, id) = (products.clone(), open.clone(), phone.id);
+        for buyer in 0..BUYERS {
+            let products = if buyer % 2 == 0 { products.clone() } else { hasty.clone() };
+            let (open, id) = (open.clone(), phone.id);
             buyers.spawn(async move {
                 let mut told = Told::default();
                 while open.load(Ordering::Relaxed) {
@@ -89,6 +97,13 @@ fn a_killed_primary_neither_loses_nor_doubles_a_unit() {
             tokio::task::block_in_place(|| alone.mongo.start_member(primary)).unwrap();
             tokio::task::block_in_place(|| alone.mongo.wait_ready()).unwrap();
         }
+        // One that hangs has taken what was sent to it, and does it when it wakes up or never.
+        let primary = tokio::task::block_in_place(|| alone.mongo.wait_primary()).unwrap();
+        alone.mongo.pause(primary).unwrap();
+        sleep(Duration::from_secs(2)).await;
+        alone.mongo.resume(primary).unwrap();
+        sleep(Duration::from_secs(2)).await;
+        tokio::task::block_in_place(|| alone.mongo.wait_ready()).unwrap();
         open.store(false, Ordering::Relaxed);
         let mut all = Told::default();
         while let Some(told) = buyers.join_next().await {
