@@ -39,7 +39,7 @@ pub(crate) fn conform(policy_name: &str, options: ConformanceOptions) {
 
 #[test]
 fn conformance() {
-    conform("default", support::options(8));
+    conform("default", support::options(5));
 }
 
 fn add(owner: Owner, now: Timestamp) -> CartChange {

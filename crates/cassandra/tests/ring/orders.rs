@@ -69,7 +69,7 @@ pub(crate) fn conform(policy_name: &str, options: ConformanceOptions) {
 }
 
 pub(crate) fn options() -> ConformanceOptions {
-    support::options(4)
+    support::options(3)
 }
 
 fn layouts(policy_name: &str) -> (Option<StatusLayout>, Option<HistoryBucket>) {

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 fn options(policy: &Policy) -> ConformanceOptions {
     let gives_up = !policy.given_up().is_empty();
     ConformanceOptions {
-        cases: 4,
+        cases: 2,
         steps: 24,
         rounds: 1,
         patience: if gives_up { PATIENCE } else { Duration::ZERO },

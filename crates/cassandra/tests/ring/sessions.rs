@@ -40,7 +40,7 @@ pub(crate) fn conform(policy_name: &str, options: ConformanceOptions) {
 }
 
 fn options() -> ConformanceOptions {
-    support::options(6)
+    support::options(4)
 }
 
 #[test]
