@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use mobimir_core::policy::{Entity, Policy, Store};
@@ -13,8 +14,10 @@ use scylla::{
         session_builder::SessionBuilder,
     },
     policies::load_balancing::DefaultPolicy,
+    statement::prepared::PreparedStatement,
 };
 use thiserror::Error;
+use tokio::time::timeout;
 
 use crate::{
     config::ClusterConfig,
@@ -38,6 +41,9 @@ pub struct Cluster {
     meters: Meters,
     partitions: PartitionMeters,
 }
+
+const PREPARE_TIME_MAX: Duration = Duration::from_secs(5);
+const PREPARE_ATTEMPTS_MAX: u32 = 6;
 
 #[derive(Debug, Error)]
 pub enum ConnectError {
@@ -119,6 +125,22 @@ impl Cluster {
 
     pub fn session(&self) -> &Session {
         &self.session
+    }
+
+    /// Prepares a statement. The driver asks all nodes and waits for each; one that hangs must not hold up a start for ever.
+    pub(crate) async fn prepare(
+        &self,
+        name: &'static str,
+        cql: &str,
+    ) -> Result<PreparedStatement, ConnectError> {
+        for _ in 0..PREPARE_ATTEMPTS_MAX {
+            if let Ok(prepared) = timeout(PREPARE_TIME_MAX, self.session.prepare(cql)).await {
+                return prepared.map_err(|error| ConnectError::Prepare { name, source: Box::new(error) });
+            }
+        }
+        let waited = PREPARE_TIME_MAX * PREPARE_ATTEMPTS_MAX;
+        let source = format!("no answer within {} s", waited.as_secs()).into();
+        Err(ConnectError::Prepare { name, source })
     }
 
     pub fn keyspace(&self, entity: Entity) -> String {

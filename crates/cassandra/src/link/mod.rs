@@ -399,6 +399,9 @@ async fn asked_twice_if_slow<T: Answer, F: Sending<T>>(
     if let Ok(answer) = timeout_at(ask_again_at.min(give_up_at), &mut first).await {
         return Some(answer);
     }
+    if ask_again_at >= give_up_at {
+        return None;
+    }
     let either = async {
         match select(first, pin!(send())).await {
             Either::Left((Err(_), second)) => second.await,

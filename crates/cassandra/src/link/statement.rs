@@ -51,11 +51,7 @@ impl Statement {
         kind: StatementKind,
         cql: &str,
     ) -> Result<Self, ConnectError> {
-        let mut usual = cluster
-            .session()
-            .prepare(cql)
-            .await
-            .map_err(|error| ConnectError::Prepare { name, source: Box::new(error) })?;
+        let mut usual = cluster.prepare(name, cql).await?;
         usual.set_is_idempotent(kind != StatementKind::Decision);
         usual.set_request_timeout(Some(attempt_timeout(settings)));
         usual.set_serial_consistency(Some(serial_consistency(settings.serial)));

@@ -91,9 +91,7 @@ impl PartitionMeters {
             VALUES (?, ?, ?, ?, ?, ?) USING TTL ?",
             cluster.keyspace(entity)
         );
-        let prepared = cluster.session().prepare(cql).await;
-        let mut write = prepared
-            .map_err(|error| ConnectError::Prepare { name: "partition_stats", source: Box::new(error) })?;
+        let mut write = cluster.prepare("partition_stats", &cql).await?;
         write.set_consistency(Consistency::LocalOne);
         write.set_is_idempotent(true);
         write.set_execution_profile_handle(Some(cluster.local_profile()));
