@@ -32,6 +32,7 @@ async fn apply(cluster: &Cluster, keyspaces: &[schema::Keyspace]) -> Vec<Change>
 fn every_policy_gets_its_tables_and_a_second_time_nothing_happens() {
     let ring = support::shared();
     tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let _tables = support::TABLES.lock().await;
         for built_in in BUILT_IN {
             let policy = support::policy(built_in.name);
             if !policy.uses(Store::Cassandra) {
@@ -86,6 +87,7 @@ fn a_changed_policy_changes_options_and_adds_columns_and_leaves_the_rest() {
     let policy = support::policy("default");
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let fresh = support::fresh(ring.ring, &policy, &[Entity::Sessions]).await;
+        let _tables = support::TABLES.lock().await;
         let cluster = &fresh.cluster;
         let mut keyspaces = schema::keyspaces(&policy, &fresh.prefix);
         keyspaces.retain(|keyspace| keyspace.entity == Entity::Sessions);
@@ -123,6 +125,7 @@ fn what_cannot_be_changed_in_place_stops_everything() {
     let policy = support::policy("default");
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let fresh = support::fresh(ring.ring, &policy, &[Entity::Sessions]).await;
+        let _tables = support::TABLES.lock().await;
         // The same sessions in shared partitions, and carts that are not there yet.
         let bucketed = support::policy("bucketed");
         let keyspaces = schema::keyspaces(&bucketed, &fresh.prefix);
@@ -143,6 +146,7 @@ fn the_printed_script_makes_the_same_tables() {
     let ring = support::shared();
     let policy = support::policy("history-only");
     tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let _tables = support::TABLES.lock().await;
         let prefix = prefix();
         let keyspaces = schema::keyspaces(&policy, &prefix);
         let cluster = support::connect(ring.ring, &policy, &prefix, None).await;

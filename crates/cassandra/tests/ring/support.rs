@@ -23,6 +23,9 @@ struct InUse {
     by: Weak<Cluster>,
 }
 
+/// Whoever makes, changes or drops tables holds this: the nodes take long to agree when several do so at once.
+pub(crate) static TABLES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// Tests that leave the ring whole run side by side; one that breaks it runs alone.
 static PEACE: RwLock<()> = RwLock::new(());
 
@@ -154,6 +157,7 @@ async fn create(ring: &Ring, policy: &Policy, entities: &[Entity], prefix: &str)
         .build()
         .await
         .expect("the ring can be reached");
+    let _tables = TABLES.lock().await;
     sweep(ring, &session).await;
     for keyspace in schema::keyspaces(policy, prefix) {
         if entities.contains(&keyspace.entity) {
