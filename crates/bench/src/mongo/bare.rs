@@ -49,8 +49,13 @@ impl Bare {
     pub(super) async fn connect(mongo: &Mongo) -> Result<Self> {
         let mut options = ClientOptions::parse(mongo.uri()).await?;
         options.app_name = Some(APP_NAME.to_owned());
-        options.write_concern =
-            Some(WriteConcern::builder().w(Acknowledgment::Majority).journal(true).build());
+        options.write_concern = Some(
+            WriteConcern::builder()
+                .w(Acknowledgment::Majority)
+                .journal(true)
+                .w_timeout(std::time::Duration::from_secs(5))
+                .build(),
+        );
         options.read_concern = Some(ReadConcern::majority());
         let client = Client::with_options(options)?;
         let database = client.database(DATABASE);

@@ -100,13 +100,13 @@ async fn story(mongo: &Mongo, lag_max: Duration) {
         close_secondaries(&deployment, Duration::from_secs(1)) == 2
     })
     .await;
-    shares.over(Duration::from_secs(1)).await.all_from_secondaries(&[3, 10, 100], "both are back");
+    shares.settle_on_secondaries(&[3, 10, 100], "both are back").await;
 
     // One hangs: reads that went there come from elsewhere within their time, and soon nobody goes there.
     mongo.pause(2).expect("member 2 is stopped");
     shares.over(Duration::from_secs(3)).await;
     assert_eq!(close_secondaries(&deployment, Duration::from_secs(3)), 1, "{:?}", deployment.members());
-    shares.over(Duration::from_secs(1)).await.all_from_secondaries(&[3, 10, 100], "one hangs");
+    shares.settle_on_secondaries(&[3, 10, 100], "one hangs").await;
     mongo.resume(2).expect("member 2 goes on");
     until("it is back", Duration::from_secs(20), || {
         close_secondaries(&deployment, Duration::from_secs(1)) == 2
@@ -119,13 +119,13 @@ async fn story(mongo: &Mongo, lag_max: Duration) {
         close_secondaries(&deployment, Duration::from_secs(1)) == 1
     })
     .await;
-    shares.over(Duration::from_secs(1)).await.all_from_secondaries(&[3, 10, 100], "one is dead");
+    shares.settle_on_secondaries(&[3, 10, 100], "one is dead").await;
     mongo.start_member(3).expect("member 3 starts");
     until("both are known again", Duration::from_secs(30), || {
         close_secondaries(&deployment, Duration::from_secs(1)) == 2
     })
     .await;
-    shares.over(Duration::from_secs(1)).await.all_from_secondaries(&[3, 10, 100], "it came back");
+    shares.settle_on_secondaries(&[3, 10, 100], "it came back").await;
 
     let written = oracle.stop(readers).await;
     let number = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
@@ -145,6 +145,9 @@ async fn story(mongo: &Mongo, lag_max: Duration) {
     assert!(number(&found.reads) > 1_000);
     assert_kept(&deployment.config().invariants);
 }
+
+/// How long it may take until secondaries serve what they can.
+const SETTLES_IN_S: usize = 15;
 
 /// Which part of the reads came from secondaries, over some time.
 struct Shares<'a>(&'a Deployment);
@@ -174,6 +177,18 @@ impl<'a> Shares<'a> {
         }
         Share(after)
     }
+
+    /// Waits until secondaries do it. A member that was late once is left alone for a while, and on a busy machine one is.
+    async fn settle_on_secondaries(&self, budgets_s: &[i64], when: &str) {
+        let mut missing = None;
+        for _ in 0..SETTLES_IN_S {
+            missing = self.over(Duration::from_secs(1)).await.missing_from_secondaries(budgets_s, when);
+            if missing.is_none() {
+                return;
+            }
+        }
+        panic!("{}", missing.unwrap_or_default());
+    }
 }
 
 impl Share {
@@ -184,15 +199,21 @@ impl Share {
         (reads, secondary)
     }
 
-    /// Some go to the primary while a member is being looked at anew.
     fn all_from_secondaries(&self, budgets_s: &[i64], when: &str) {
-        for budget_s in budgets_s {
+        assert_eq!(self.missing_from_secondaries(budgets_s, when), None);
+    }
+
+    /// Which budget secondaries do not serve. Some reads go to the primary while a member is being looked at anew.
+    fn missing_from_secondaries(&self, budgets_s: &[i64], when: &str) -> Option<String> {
+        let missing = |budget_s: &i64| {
             let (reads, secondary) = self.of(*budget_s, when);
-            println!("{when}, {budget_s} s: {secondary} of {reads} from secondaries");
+            let told = format!("{when}, {budget_s} s: {secondary} of {reads} from secondaries");
+            println!("{told}");
             // A second is not much on a busy machine.
             let least = if *budget_s == 1 { reads / 2 } else { reads * 9 / 10 };
-            assert!(secondary >= least, "{when}, {budget_s} s: {secondary} of {reads} from secondaries");
-        }
+            (secondary < least).then_some(told)
+        };
+        budgets_s.iter().find_map(missing)
     }
 
     fn none_from_secondaries(&self, budgets_s: &[i64], when: &str) {
