@@ -156,6 +156,13 @@ impl CassandraSettings {
                 section.fail(key, format!("expected at most {have} replicas, got {level}"));
             }
         }
+        let goes_on =
+            self.on_dc_loss == OnDcLoss::LocalQuorum && self.write.needs_every_dc(&self.replication);
+        if goes_on && !self.read_repair {
+            let message = "expected true, because a lost data centre gets what it has missed by read repair \
+                           (or on_dc_loss = \"refuse\"), got false";
+            section.fail("read_repair", message.to_owned());
+        }
         if let Some(time) = self.speculative_retry.not_before()
             && time >= self.timeout
         {

@@ -282,6 +282,7 @@ home = "cassandra"
 hint_window = "2h"
 gc_grace = "1h"
 replication = {}
+write = "EACH_QUORUM"
 [order_history]
 mongodb = { shard_key = "none" }
 [users]
@@ -297,6 +298,7 @@ mongodb = { shard_key = "{_id: hashed}" }
     x.toml:17: orders.cassandra.gc_grace: expected at least the repair interval of 30d, got 10d
     x.toml:18: orders.cassandra.speculative_retry: expected a time within the timeout of 5s, got "MAX(99p,5000ms)"
     x.toml:23: sessions.cassandra.gc_grace: expected at least the hint window of 2h, got 1h
+    x.toml:20: sessions.cassandra.read_repair: expected true, because a lost data centre gets what it has missed by read repair (or on_dc_loss = "refuse"), got false
     x.toml:24: sessions.cassandra.replication: expected at least one data centre, like { dc1 = 3 }
     x.toml:26: order_history.mongodb: expected a home of its own, but home is "orders"
     x.toml:29: users.mongodb.shard_key: expected "none" or "{email: 1}", because emails are unique, got "{_id: hashed}"
@@ -370,6 +372,8 @@ prop_compose! {
         hint_window in any_period(Period::seconds(0), Period::days(7)),
         replicas in 2u8..=9,
     ) -> String {
+        // Whoever goes on without a data centre needs read repair.
+        let read_repair = read_repair || loss == "local_quorum";
         format!(
             "write = {write:?}\nread = {read:?}\nserial = {serial:?}\non_dc_loss = {loss:?}\nrepair = {repair:?}\n\
              compaction = {compaction:?}\nread_repair = {read_repair}\nhint_window = {hint_window:?}\n\
