@@ -193,11 +193,7 @@ impl Statements {
     ) -> Result<Self, ConnectError> {
         let prepare = async |name: &'static str, cql: &str| {
             let cql = cql.replace("{}", keyspace);
-            let mut prepared = cluster
-                .session()
-                .prepare(cql)
-                .await
-                .map_err(|error| ConnectError::Prepare { name, source: Box::new(error) })?;
+            let mut prepared = cluster.prepare(name, &cql).await?;
             prepared.set_consistency(Consistency::LocalQuorum);
             prepared.set_is_idempotent(true);
             prepared.set_execution_profile_handle(Some(cluster.local_profile()));

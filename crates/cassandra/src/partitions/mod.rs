@@ -77,6 +77,11 @@ impl PartitionMeter {
         };
         tables.iter_mut().flat_map(changed).collect()
     }
+
+    /// It is to be told again.
+    fn not_told(&self, table: &'static str, key: &str) {
+        locked(&self.0).entry(table).or_default().mark_changed(key);
+    }
 }
 
 impl PartitionMeters {
@@ -143,8 +148,9 @@ impl PartitionMeters {
         for Written { meter, write } in entities {
             for (table, key, rows, bytes) in meter.take_changed() {
                 let [rows, bytes] = [rows, bytes].map(u64::cast_signed);
-                let values = (table, key, self.instance, rows, bytes, now, KEPT_S);
+                let values = (table, &key, self.instance, rows, bytes, now, KEPT_S);
                 if let Err(error) = cluster.session().execute_unpaged(&write, values).await {
+                    meter.not_told(table, &key);
                     tracing::debug!(%error, table, "what was written to a partition could not be written down");
                 }
             }

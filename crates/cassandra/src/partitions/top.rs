@@ -74,6 +74,11 @@ impl Top {
             })
             .collect()
     }
+
+    /// A key that was told is told again.
+    pub(super) fn mark_changed(&mut self, key: &str) {
+        self.counts.get_mut(key).into_iter().for_each(|count| count.is_changed = true);
+    }
 }
 
 #[cfg(test)]
