@@ -77,8 +77,8 @@ impl Link {
     ) -> Option<(R::Answer, Duration)> {
         let Chosen { address, criteria, beat, lost } = chosen;
         let members = self.deployment.members_known();
-        let over_at = beat.sent + budget;
-        let until = over_at.min(started + self.timeout / SECONDARY_SHARE);
+        // What it shows becomes too old, or it seems to hang, whichever is first.
+        let (too_old_at, hangs_at) = (beat.sent + budget, started + self.timeout / SECONDARY_SHARE);
         let within = async {
             let mut session = self.deployment.client().start_session().await?;
             // One short of the beat, so that the answer itself has to say that it has it.
@@ -87,7 +87,13 @@ impl Link {
             Ok::<_, Error>((answer, session.operation_time().map_or(Position(0), position)))
         };
         let answer = tokio::select! {
-            answer = timeout_at(until.into(), within) => answer.map_err(|_| "it gave no answer in its share of the time"),
+            answer = timeout_at(too_old_at.min(hangs_at).into(), within) => {
+                // That there was little time left is no fault of the member.
+                if answer.is_err() && too_old_at < hangs_at {
+                    return None;
+                }
+                answer.map_err(|_| "it gave no answer in its share of the time")
+            }
             () = lost.notified() => Err("it was lost meanwhile"),
         };
         let (answer, answered_at) = match answer {
@@ -105,9 +111,11 @@ impl Link {
                 return None;
             }
         };
+        // Before the time is taken: a beat that comes after it says nothing about this answer.
+        let newest = members.newest_beat();
         match worth(beat, budget, after, answered_at, Instant::now()) {
             Worth::Fresh(staleness) => {
-                let holds = by_the_clock_of_the_primary(members.newest_beat(), answered_at, budget);
+                let holds = by_the_clock_of_the_primary(newest, answered_at, budget);
                 if !self.deployment.config().invariants.check(Invariant::Rd1, holds) {
                     tracing::error!(
                         member = address,
