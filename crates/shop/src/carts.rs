@@ -67,8 +67,9 @@ impl Shop {
     pub async fn cart(&self, caller: &Caller) -> Result<CartContents, StoreError> {
         let owner = caller.cart_owner();
         let current = async {
-            let stored = self.stores().carts.read(owner, self.now()).await?;
-            self.contents(owner, stored).await
+            let now = self.now();
+            let stored = self.stores().carts.read(owner, now).await?;
+            self.contents(owner, stored, now).await
         };
         reading::of(ReadOperation::Cart, current).await
     }
@@ -95,7 +96,7 @@ impl Shop {
             if cart::added_by(&stored.changes, id).is_some_and(|added| added != (product, quantity)) {
                 return Err(CartError::Mismatch);
             }
-            return Ok(self.contents(owner, Some(stored)).await?);
+            return Ok(self.contents(owner, Some(stored), now).await?);
         }
         self.check_stock(product, quantity, zone).await?;
         let effect = Effect::Add { product, quantity, zone };
@@ -172,7 +173,7 @@ impl Shop {
             {
                 continue;
             }
-            let contents = self.contents(owner, Some(stored)).await?;
+            let contents = self.contents(owner, Some(stored), now).await?;
             if !contents.items.is_empty() {
                 items.push(contents);
             }
@@ -211,14 +212,17 @@ impl Shop {
     async fn change_cart(&self, caller: &Caller, change: CartChange) -> Result<CartContents, CartError> {
         let (owner, now) = (caller.cart_owner(), self.now());
         let (id, at) = (change.id, change.at);
-        self.stores().carts.append(owner, vec![change], self.cart_expiry(caller, now), now).await?;
-        let stored = self.stores().carts.read(owner, self.now()).await?;
+        let expires_at = self.cart_expiry(caller, now);
+        self.stores().carts.append(owner, vec![change], expires_at, now).await?;
+        let read_at = self.now();
+        let stored = self.stores().carts.read(owner, read_at).await?;
         let changes = stored.as_ref().map_or(&[][..], |stored| &stored.changes);
-        // Packed away since then it may be gone for a good reason, and there is nothing to say.
-        if !changes.iter().any(|change| change.at >= at && matches!(change.effect, Effect::Packed(_))) {
+        // Packed away or expired since then it may be gone for a good reason, and there is nothing to say.
+        let packed = |change: &CartChange| change.at >= at && matches!(change.effect, Effect::Packed(_));
+        if read_at < expires_at && !changes.iter().any(packed) {
             self.inner.invariants.check(Invariant::Crt1, cart::is_known(changes, id));
         }
-        Ok(self.contents(owner, stored).await?)
+        Ok(self.contents(owner, stored, read_at).await?)
     }
 
     async fn check_stock(
@@ -239,8 +243,13 @@ impl Shop {
         Ok(())
     }
 
-    async fn contents(&self, owner: Owner, stored: Option<StoredCart>) -> Result<CartContents, StoreError> {
-        let now = self.now();
+    /// `now` is when the cart was asked for.
+    async fn contents(
+        &self,
+        owner: Owner,
+        stored: Option<StoredCart>,
+        now: Timestamp,
+    ) -> Result<CartContents, StoreError> {
         if let Some(stored) = &stored {
             self.inner.invariants.check(Invariant::Crt3, now.since(stored.expires_at) < 1_000);
         }
