@@ -4,9 +4,15 @@
 //! hold is *settled* by what the checkout record says. Presence of the hold is the guard of the second step, so
 //! settling twice, or settling what a crashed or slower run left behind, changes nothing twice.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Serialize,
+    de::{Deserializer, Visitor},
+};
 use thiserror::Error;
 
 use crate::{
@@ -42,13 +48,54 @@ pub struct Product {
     pub version: Version,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Attribute {
     Flag(bool),
     Integer(i64),
     Decimal(f64),
     Text(String),
+}
+
+/// Takes what comes. A derived one would copy every value first and then try one kind after the other.
+impl<'de> Deserialize<'de> for Attribute {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Takes;
+
+        impl Visitor<'_> for Takes {
+            type Value = Attribute;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a text, a number, true or false")
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<Attribute, E> {
+                Ok(Attribute::Flag(value))
+            }
+
+            fn visit_i64<E>(self, value: i64) -> Result<Attribute, E> {
+                Ok(Attribute::Integer(value))
+            }
+
+            fn visit_u64<E>(self, value: u64) -> Result<Attribute, E> {
+                Ok(i64::try_from(value).map_or(Attribute::Decimal(value as f64), Attribute::Integer))
+            }
+
+            fn visit_f64<E>(self, value: f64) -> Result<Attribute, E> {
+                Ok(Attribute::Decimal(value))
+            }
+
+            fn visit_str<E>(self, value: &str) -> Result<Attribute, E> {
+                Ok(Attribute::Text(value.to_owned()))
+            }
+
+            fn visit_string<E>(self, value: String) -> Result<Attribute, E> {
+                Ok(Attribute::Text(value))
+            }
+        }
+
+        deserializer.deserialize_any(Takes)
+    }
 }
 
 /// The stock of one zone. STK-1: `received = available + reserved + sold`.
