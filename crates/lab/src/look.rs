@@ -175,6 +175,15 @@ impl Ring {
         Ok(readings.iter().filter_map(|reading| reading.value.as_u64()).sum())
     }
 
+    /// The same of one table.
+    pub fn table_bytes(&self, id: u16, keyspace: &str, table: &str) -> Result<u64, LabError> {
+        let beans = format!(
+            "org.apache.cassandra.metrics:type=Table,keyspace={keyspace},scope={table},name=LiveDiskSpaceUsed"
+        );
+        let readings = self.read(id, &beans, &["Count"])?;
+        Ok(readings.iter().filter_map(|reading| reading.value.as_u64()).sum())
+    }
+
     /// Writes what a node has in memory to its disk.
     pub fn flush(&self, id: u16, keyspace: &str) -> Result<(), LabError> {
         self.nodetool(id, &["flush", keyspace]).map(drop)

@@ -197,6 +197,8 @@ pub(crate) fn server_arguments(install: &Install, spec: &RingSpec, node: &Node) 
         format!("-Dcassandra-rackdc.properties={}", file_url(&conf.join("cassandra-rackdc.properties"))),
         format!("-Dlogback.configurationFile={}", conf.join("logback.xml").display()),
         format!("-Dcassandra.storagedir={dir}"),
+        // Native libraries are unpacked there at every start, and would stay behind elsewhere.
+        format!("-Djava.io.tmpdir={dir}"),
         format!("-Dcassandra.logdir={dir}/log"),
         format!("-Dcassandra.triggers_dir={dir}/triggers"),
         format!("-Dcassandra.jmx.local.port={}", node.jmx_port),
