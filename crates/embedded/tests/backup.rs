@@ -24,7 +24,7 @@ const USERS: u128 = 4;
 async fn a_backup_during_writes_is_one_moment() {
     let root = tempfile::tempdir().unwrap();
     let store = open(&root.path().join("data"));
-    ProductStore::insert(&store, (0..8).map(|number| product(number, 1_000)).collect()).await.unwrap();
+    ProductStore::insert(&store, (0..8).map(|number| product(number, 1_000_000)).collect()).await.unwrap();
 
     let done = Arc::new(AtomicBool::new(false));
     let mut shoppers = tokio::task::JoinSet::new();

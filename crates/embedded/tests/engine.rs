@@ -2,7 +2,11 @@
 
 mod common;
 
-use std::{collections::BTreeSet, sync::atomic::Ordering};
+use std::{
+    collections::BTreeSet,
+    sync::{atomic::Ordering, mpsc::sync_channel},
+    time::{Duration, Instant},
+};
 
 use common::{NOON, add, hold, open, owner, product, product_id, zone};
 use mobimir_core::{
@@ -10,28 +14,52 @@ use mobimir_core::{
     ports::{CartStore, ProductStore, StoreError},
     product::{HoldOutcome, StockChange, StockOutcome},
 };
+use mobimir_embedded::Txn;
 use tokio::task::JoinSet;
 
 const WRITERS: u128 = 64;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn waiting_writers_share_commits() {
+    const ROUNDS: u128 = 20;
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    let mut writers = JoinSet::new();
-    for writer in 0..WRITERS {
-        let store = store.clone();
-        writers.spawn(async move {
-            for change in 0..20 {
-                let change = add(owner(writer), writer * 100 + change, 1);
+    for round in 0..ROUNDS {
+        // All of them come while the committer is busy with something that writes nothing.
+        let (begun, has_begun) = tokio::sync::oneshot::channel();
+        let (go_on, may_go_on) = sync_channel(1);
+        let busy = {
+            let store = store.clone();
+            tokio::spawn(async move {
+                let work = move |_: &mut Txn<'_>| {
+                    let _ = begun.send(());
+                    let _ = may_go_on.recv();
+                    Ok(())
+                };
+                store.engine().write(work).await
+            })
+        };
+        has_begun.await.unwrap();
+        let mut writers = JoinSet::new();
+        for writer in 0..WRITERS {
+            let store = store.clone();
+            writers.spawn(async move {
+                let change = add(owner(writer), writer * 100 + round, 1);
                 store.append(owner(writer), vec![change], NOON.plus_s(60), NOON).await.unwrap();
-            }
-        });
+            });
+        }
+        let started = Instant::now();
+        while store.engine().queue_depth() < WRITERS as usize {
+            assert!(started.elapsed() < Duration::from_secs(60), "not all writers wait");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        go_on.send(()).unwrap();
+        writers.join_all().await;
+        busy.await.unwrap().unwrap();
     }
-    writers.join_all().await;
     let stats = store.engine().stats();
     let (jobs, commits) = (stats.jobs.load(Ordering::Relaxed), stats.commits.load(Ordering::Relaxed));
-    assert_eq!(jobs, 20 * WRITERS as u64);
+    assert_eq!(jobs, ROUNDS as u64 * (WRITERS as u64 + 1));
     assert!(commits * 3 < jobs, "{jobs} writes took {commits} commits");
     assert_eq!(commits, stats.fsyncs.load(Ordering::Relaxed));
     assert_eq!(commits, stats.groups_by_size.iter().map(|size| size.load(Ordering::Relaxed)).sum::<u64>());

@@ -14,23 +14,32 @@ use mobimir_lab::{Net, Ring, RingSpec, Sight};
 
 const WRITES: u64 = 20;
 
+/// How long something may take that is quick on a machine with nothing else to do.
+const PATIENCE: Duration = Duration::from_secs(180);
+
 /// The variable that makes the test below a process that can be killed.
 const VICTIM: &str = "MOBIMIR_LAB_TEST_VICTIM";
 
 #[test]
 fn a_ring_is_hurt_and_heals_and_leaves_nothing_behind() {
-    let ring = Ring::ephemeral(&RingSpec::for_tests(3).with("write_request_timeout", "1500ms")).unwrap();
+    // So long that nobody who is only late gets hints.
+    let ring = Ring::ephemeral(&RingSpec::for_tests(3).with("write_request_timeout", "15s")).unwrap();
     let dir = ring.dir().to_owned();
     assert_ne!(ring.net(), Net::DEFAULT, "a person's ring may be there");
     assert_eq!(ring.contact_points().len(), 3);
     for node in ring.nodes() {
-        let seen = ring.seen_from(node.id).unwrap();
-        assert!(seen.len() == 3 && seen.iter().all(|seen| seen.sight == Sight::Up), "{seen:?}");
+        // One that pauses is seen down for a moment.
+        within("all are seen up", || {
+            let seen = ring.seen_from(node.id).unwrap();
+            seen.len() == 3 && seen.iter().all(|seen| seen.sight == Sight::Up)
+        });
     }
-    let status = ring.nodetool(1, &["status"]).unwrap();
-    assert_eq!(status.lines().filter(|line| line.starts_with("UN ")).count(), 3, "{status}");
+    within("nodetool sees all up", || {
+        let status = ring.nodetool(1, &["status"]).unwrap();
+        status.lines().filter(|line| line.starts_with("UN ")).count() == 3
+    });
     let timeout = ring.nodetool(2, &["gettimeout", "write"]).unwrap();
-    assert!(timeout.contains("1500"), "{timeout}");
+    assert!(timeout.contains("15000"), "{timeout}");
 
     let mut cql = Cql::connect(&ring.contact_points()[0]);
     cql.run("CREATE KEYSPACE k WITH replication = {'class': 'NetworkTopologyStrategy', 'dc1': 3}");
@@ -46,6 +55,11 @@ fn a_ring_is_hurt_and_heals_and_leaves_nothing_behind() {
     for id in 0..WRITES {
         cql.run(&format!("INSERT INTO k.t (id, text) VALUES ({id}, 'for a node that is not there')"));
     }
+    // A hint is stored after its write was answered.
+    within("all hints are stored", || {
+        let hints = ring.hints(1).unwrap();
+        hints.total >= WRITES && hints.created.values().sum::<u64>() >= WRITES
+    });
     let hints = ring.hints(1).unwrap();
     assert_eq!((hints.total, hints.succeeded), (WRITES, 0), "{hints:?}");
     assert_eq!(hints.created, [(ring.node(3).unwrap().address, WRITES)].into(), "{hints:?}");
@@ -53,11 +67,7 @@ fn a_ring_is_hurt_and_heals_and_leaves_nothing_behind() {
     ring.start_node(3).unwrap();
     ring.wait_formed().unwrap();
     assert!(ring.start_node(3).is_err(), "it runs already");
-    let start = Instant::now();
-    while ring.hints(1).unwrap().succeeded < WRITES {
-        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", ring.hints(1));
-        thread::sleep(Duration::from_millis(100));
-    }
+    within("all hints are delivered", || ring.hints(1).unwrap().succeeded >= WRITES);
     assert_eq!(ring.data_bytes(3, "k").unwrap(), 0, "all is in memory");
     ring.flush(3, "k").unwrap();
     assert!(ring.data_bytes(3, "k").unwrap() > 0);
@@ -91,9 +101,13 @@ fn the_nodes_end_with_the_process_that_started_them_even_if_it_is_killed() {
 
     victim.kill().unwrap();
     victim.wait().unwrap();
+    within("nothing is left", || !dir.exists() && nodes_below(&dir).is_empty());
+}
+
+fn within(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
-    while dir.exists() || !nodes_below(&dir).is_empty() {
-        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", nodes_below(&dir));
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
         thread::sleep(Duration::from_millis(50));
     }
 }

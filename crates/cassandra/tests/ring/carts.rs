@@ -17,7 +17,7 @@ use mobimir_testkit::{
 
 use uuid::Uuid;
 
-use crate::support::{self, Fresh};
+use crate::support::{self, Fresh, Quiet};
 
 /// Packs whatever is older than the cluster's clocks can be apart on one machine.
 const EAGER: CartOptions = CartOptions { rows_max: 32, packed_after_ms: 20 };
@@ -61,17 +61,31 @@ async fn an_add_is_one_request_and_so_is_a_look() {
     let fresh = support::watched(ring.ring, &policy, &[Entity::Carts]).await;
     let log = fresh.log.clone().expect("requests are written down");
     let carts = open(&fresh, &policy).await;
-    let (owner, now) = (owner(), SystemClock.now());
+    let now = SystemClock.now();
     // The first change in a minute also lists the cart as touched, at the same time.
-    carts.append(owner, vec![add(owner, now)], now.plus_ms(DAY_MS), now).await.expect("it is added");
-    assert_eq!(log.take_rounds(), 1, "round trips of a first add");
-    for n in 1..5 {
-        let before = log.counts();
+    let (owner, rounds) = support::until_some("a first add is answered at once", async || {
+        let owner = owner();
+        log.take_rounds();
+        let quiet = Quiet::from_now_on(&fresh.cluster);
         carts.append(owner, vec![add(owner, now)], now.plus_ms(DAY_MS), now).await.expect("it is added");
-        let added = log.counts();
-        let cart = carts.read(owner, now).await.expect("it can be read").expect("it is there");
-        let read = log.counts();
-        assert_eq!(cart.changes.len(), n + 1);
+        let rounds = log.take_rounds();
+        quiet.is_so().then_some((owner, rounds))
+    })
+    .await;
+    assert_eq!(rounds, 1, "round trips of a first add");
+    let mut changes = 1;
+    for _ in 1..5 {
+        let [before, added, read] = support::until_some("an add and a look at once", async || {
+            let (before, quiet) = (log.counts(), Quiet::from_now_on(&fresh.cluster));
+            carts.append(owner, vec![add(owner, now)], now.plus_ms(DAY_MS), now).await.expect("it is added");
+            let added = log.counts();
+            let cart = carts.read(owner, now).await.expect("it can be read").expect("it is there");
+            let read = log.counts();
+            changes += 1;
+            assert_eq!(cart.changes.len(), changes);
+            quiet.is_so().then_some([before, added, read])
+        })
+        .await;
         assert_eq!((added.0 - before.0, read.0 - added.0), (1, 1), "requests of an add and of a look");
         assert_eq!((added.1 - before.1, read.1 - added.1), (1, 1), "attempts of an add and of a look");
     }
@@ -104,7 +118,7 @@ async fn all_rows_of_a_cart_end_together() {
     };
     assert_eq!(ttls_s().await.len(), 3);
     // Whoever looks finds that some would be gone too early, and packs.
-    support::until("the rows end together", std::time::Duration::from_secs(20), async || {
+    support::until("the rows end together", support::PATIENCE, async || {
         let cart = carts.read(owner, now).await.expect("it can be read").expect("it is there");
         assert_eq!(cart::fold(&cart.changes).quantity(ProductId(Uuid::from_u128(1))), 3, "CRT-1");
         let (least_s, most_s) = (30 * 86_400 - 600, 31 * 86_400 + 600);
@@ -122,22 +136,36 @@ async fn packing_beside_adds_loses_none() {
     let instances = [open(&fresh, &policy).await, open(&fresh, &policy).await];
     let owner = owner();
     const ADDS: usize = 400;
-    for n in 0..ADDS {
+    let look = async |instance: usize, added: usize| {
         let now = SystemClock.now();
-        let carts = &instances[n % 2];
+        let cart = instances[instance].read(owner, now).await.expect("it can be read").expect("it is there");
+        let seen = cart::fold(&cart.changes).quantity(ProductId(Uuid::from_u128(1)));
+        assert_eq!(seen, added as u64, "CRT-1");
+        cart.changes.iter().any(|change| matches!(change.effect, Effect::Packed(_)))
+    };
+    let (mut added, mut is_packed) = (0, false);
+    // The flood goes on until something was packed beside it.
+    while added < ADDS || !is_packed {
+        assert!(added < ADDS * 10, "{added} adds, and nothing was packed beside them");
+        let now = SystemClock.now();
+        let carts = &instances[added % 2];
         carts.append(owner, vec![add(owner, now)], now.plus_ms(DAY_MS), now).await.expect("it is added");
-        if n % 7 == 0 {
-            let cart =
-                instances[1 - n % 2].read(owner, now).await.expect("it can be read").expect("it is there");
-            let seen = cart::fold(&cart.changes).quantity(ProductId(Uuid::from_u128(1)));
-            assert_eq!(seen, n as u64 + 1, "CRT-1");
+        added += 1;
+        if added % 7 == 1 {
+            is_packed |= look(added % 2, added).await;
         }
     }
     let select = format!(
         "SELECT count(*) FROM {}_carts.cart_changes WHERE owner_kind = 0 AND owner = ?",
         fresh.prefix
     );
-    let rows = fresh.cluster.session().query_unpaged(select, (owner.uuid(),)).await.expect("a count");
-    let (rows,) = rows.into_rows_result().expect("rows").first_row::<(i64,)>().expect("a row");
-    assert!(rows < 120, "{rows} rows are left of {ADDS}: nothing was packed");
+    support::until("the rows are packed", support::PATIENCE, async || {
+        look(0, added).await;
+        let session = fresh.cluster.session();
+        let rows =
+            support::answered("a count", || session.query_unpaged(select.as_str(), (owner.uuid(),))).await;
+        let (rows,) = rows.into_rows_result().expect("rows").first_row::<(i64,)>().expect("a row");
+        rows < 120
+    })
+    .await;
 }

@@ -92,7 +92,7 @@ fn a_changed_policy_changes_options_and_adds_columns_and_leaves_the_rest() {
         let mut keyspaces = schema::keyspaces(&policy, &fresh.prefix);
         keyspaces.retain(|keyspace| keyspace.entity == Entity::Sessions);
         let name = keyspaces[0].name.clone();
-        let run = async |cql: String| cluster.session().query_unpaged(cql, ()).await.unwrap();
+        let run = async |cql: String| support::change_tables(cluster.session(), &cql).await;
         // What somebody has done by hand.
         run(format!("ALTER TABLE {name}.sessions ADD note text")).await;
         run(format!("CREATE TABLE {name}.by_hand (id int PRIMARY KEY)")).await;
@@ -114,7 +114,8 @@ fn a_changed_policy_changes_options_and_adds_columns_and_leaves_the_rest() {
         assert!(again.is_empty(), "{again:?}");
         let left_alone = [format!("column note of {name}.sessions"), format!("table {name}.by_hand")];
         assert_eq!(again.left_alone, left_alone);
-        let tables = run(format!("SELECT table_name FROM system_schema.tables WHERE keyspace_name = '{name}'")).await;
+        let select = format!("SELECT table_name FROM system_schema.tables WHERE keyspace_name = '{name}'");
+        let tables = cluster.session().query_unpaged(select, ()).await.unwrap();
         assert_eq!(tables.into_rows_result().unwrap().rows_num(), keyspaces[0].tables.len() + 1);
     });
 }
@@ -153,11 +154,7 @@ fn the_printed_script_makes_the_same_tables() {
         for statement in
             schema::script(&keyspaces).split(";\n").filter(|statement| !statement.trim().is_empty())
         {
-            cluster
-                .session()
-                .query_unpaged(statement, ())
-                .await
-                .unwrap_or_else(|error| panic!("{statement}: {error}"));
+            support::change_tables(cluster.session(), statement).await;
         }
         let plan = schema::plan(&cluster, &keyspaces).await.unwrap();
         assert_eq!(plan, schema::Plan::default());

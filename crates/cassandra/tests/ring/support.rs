@@ -1,18 +1,40 @@
 //! One ring for all tests of this binary, and keyspaces of its own for each of them.
 
 use std::{
-    sync::{Arc, LazyLock, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak},
+    fmt::Debug,
+    sync::{
+        Arc, LazyLock, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use mobimir_cassandra::{Cluster, ClusterConfig, RequestLog, schema};
-use mobimir_core::policy::{BUILT_IN, CassandraSettings, Entity, Policy, Replication};
+use mobimir_core::{
+    policy::{BUILT_IN, CassandraSettings, Entity, Period, Policy, Replication},
+    ports::StoreResult,
+};
 use mobimir_lab::{Ring, RingSpec};
 use mobimir_testkit::conformance::{CASES_VARIABLE, ConformanceOptions};
-use scylla::client::session::Session;
+use scylla::{client::session::Session, statement::Statement};
 
-static RING: LazyLock<Ring> =
-    LazyLock::new(|| Ring::ephemeral(&RingSpec::for_tests(3)).expect("a ring can be started"));
+/// How long something may take that takes milliseconds on a machine with nothing else to do.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
+
+/// How long a store tries to get an answer, in tests that say nothing about it.
+const REQUEST_PATIENCE: Period = Period::seconds(30);
+/// Of one statement that makes, changes or drops a table.
+const TABLE_PATIENCE: Duration = Duration::from_secs(120);
+const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
+/// Before something is looked at again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+static RING: LazyLock<Ring> = LazyLock::new(|| {
+    // A node that is late is waited for. None dies here, so nobody waits in vain.
+    let patient = ["read_request_timeout", "write_request_timeout", "cas_contention_timeout"];
+    let spec = patient.into_iter().fold(RingSpec::for_tests(3), |spec, key| spec.with(key, "10s"));
+    Ring::ephemeral(&spec).expect("a ring can be started")
+});
 
 /// Who uses which keyspaces. A node of a test ring has room for some hundred tables, not for those of all tests.
 static IN_USE: Mutex<Vec<InUse>> = Mutex::new(Vec::new());
@@ -56,9 +78,12 @@ pub(crate) fn policy(name: &str) -> Policy {
     policy.in_data_centres(&Replication::from([("dc1".to_owned(), 3)]))
 }
 
+/// What a policy says of an entity, with more time for every request.
 pub(crate) fn settings(policy: &Policy, entity: Entity) -> CassandraSettings {
     let placement = policy.placement(entity).expect("the entity has a home of its own");
-    placement.cassandra.clone().expect("the entity lives in Cassandra")
+    let mut settings = placement.cassandra.clone().expect("the entity lives in Cassandra");
+    settings.timeout = REQUEST_PATIENCE;
+    settings
 }
 
 /// A cluster with new keyspaces for some entities of a policy.
@@ -105,10 +130,11 @@ pub(crate) async fn connect_in(
         contact_points: ring.contact_points(),
         local_dc: local_dc.map(str::to_owned),
         keyspace_prefix: prefix.to_owned(),
+        connect_timeout: CONNECT_PATIENCE,
         log,
         ..ClusterConfig::default()
     };
-    let cluster = Cluster::connect(config, policy).await.expect("the ring can be reached");
+    let cluster = answered("the ring can be reached", || Cluster::connect(config.clone(), policy)).await;
     let (contact_points, prefix, by) = (ring.contact_points(), prefix.to_owned(), Arc::downgrade(&cluster));
     IN_USE.lock().unwrap_or_else(PoisonError::into_inner).push(InUse { contact_points, prefix, by });
     cluster
@@ -127,13 +153,14 @@ async fn sweep(ring: &Ring, session: &Session) {
     if ended.is_empty() {
         return;
     }
-    let names = session.query_unpaged("SELECT keyspace_name FROM system_schema.keyspaces", ()).await;
-    let names = names.expect("the keyspaces").into_rows_result().expect("rows");
+    let select = "SELECT keyspace_name FROM system_schema.keyspaces";
+    let names = answered("the keyspaces", || session.query_unpaged(select, ())).await;
+    let names = names.into_rows_result().expect("rows");
     for name in names.rows::<(String,)>().expect("names") {
         let (name,) = name.expect("a name");
         if ended.iter().any(|prefix| name.starts_with(prefix)) {
-            let dropped = session.query_unpaged(format!("DROP KEYSPACE IF EXISTS {name}"), ()).await;
-            dropped.expect("a keyspace can be dropped");
+            let cql = format!("DROP KEYSPACE IF EXISTS {name}");
+            answered("a keyspace can be dropped", || session.query_unpaged(cql.as_str(), ())).await;
         }
     }
 }
@@ -148,26 +175,33 @@ async fn create(ring: &Ring, policy: &Policy, entities: &[Entity], prefix: &str)
     let one_node = SingleTargetLoadBalancingPolicy::new(NodeIdentifier::NodeAddress(address), None);
     let profile = ExecutionProfile::builder()
         .load_balancing_policy(one_node)
-        .request_timeout(Some(Duration::from_secs(30)))
+        .request_timeout(Some(TABLE_PATIENCE))
         .build();
-    let session = SessionBuilder::new()
+    let builder = SessionBuilder::new()
         .known_nodes(ring.contact_points())
+        .connection_timeout(CONNECT_PATIENCE)
         .default_execution_profile_handle(profile.into_handle())
         .auto_await_schema_agreement(false)
-        .build()
-        .await
-        .expect("the ring can be reached");
+        .schema_agreement_timeout(PATIENCE);
+    let session = answered("the ring can be reached", || builder.build()).await;
     let _tables = TABLES.lock().await;
     sweep(ring, &session).await;
     for keyspace in schema::keyspaces(policy, prefix) {
         if entities.contains(&keyspace.entity) {
-            session.query_unpaged(keyspace.create_cql(), ()).await.expect("a keyspace");
+            answered("a keyspace", || session.query_unpaged(keyspace.create_cql(), ())).await;
             for table in &keyspace.tables {
-                session.query_unpaged(table.create_cql(&keyspace.name), ()).await.expect("a table");
+                answered("a table", || session.query_unpaged(table.create_cql(&keyspace.name), ())).await;
             }
         }
     }
     session.await_schema_agreement().await.expect("the nodes agree about the tables");
+}
+
+/// A statement that makes or changes a table, sent once.
+pub(crate) async fn change_tables(session: &Session, cql: &str) {
+    let mut statement = Statement::new(cql);
+    statement.set_request_timeout(Some(TABLE_PATIENCE));
+    session.query_unpaged(statement, ()).await.unwrap_or_else(|error| panic!("{cql}: {error}"));
 }
 
 /// A ring answers in milliseconds, not microseconds: fewer cases, unless somebody asks for more.
@@ -186,6 +220,105 @@ pub(crate) async fn until(what: &str, within: Duration, mut holds: impl AsyncFnM
     let started = Instant::now();
     while !holds().await {
         assert!(started.elapsed() < within, "{what}: not within {within:?}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// Tries until there is something to go on with.
+pub(crate) async fn until_some<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = attempt().await {
+            return found;
+        }
+        assert!(started.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Asks again while the answer is an error. For what may happen twice.
+pub(crate) async fn answered<T, E: Debug, F: Future<Output = Result<T, E>>>(
+    what: &str,
+    ask: impl Fn() -> F,
+) -> T {
+    let started = Instant::now();
+    loop {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(error) => assert!(started.elapsed() < PATIENCE, "{what}: {error:?}"),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Asks again while nodes do not answer.
+pub(crate) async fn until_answered<T, F: Future<Output = StoreResult<T>>>(ask: impl Fn() -> F) -> Option<T> {
+    const WITHIN: Duration = Duration::from_secs(60);
+    let started = Instant::now();
+    while started.elapsed() < WITHIN {
+        if let Ok(answer) = ask().await {
+            return Some(answer);
+        }
+        tokio::time::sleep(PAUSE * 2).await;
+    }
+    None
+}
+
+/// Sees whether every request was sent once. One that takes long or fails is sent again, and what is counted then says
+/// nothing.
+pub(crate) struct Quiet<'a> {
+    cluster: &'a Cluster,
+    troubles: u64,
+    started: Instant,
+}
+
+/// After this long a request is sent once more.
+const SENT_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+impl<'a> Quiet<'a> {
+    pub(crate) fn from_now_on(cluster: &'a Cluster) -> Self {
+        Self { cluster, troubles: troubles(cluster), started: Instant::now() }
+    }
+
+    pub(crate) fn is_so(&self) -> bool {
+        self.started.elapsed() < SENT_AGAIN_AFTER && troubles(self.cluster) == self.troubles
+    }
+}
+
+/// Requests that were repeated or given up so far.
+fn troubles(cluster: &Cluster) -> u64 {
+    let counters = ["mobimir_cassandra_requests_repeated", "mobimir_cassandra_requests_failed"];
+    let is_one = |line: &&str| counters.iter().any(|counter| line.starts_with(counter));
+    let metrics = cluster.metrics();
+    let counts = metrics.lines().filter(is_one).filter_map(|line| line.rsplit(' ').next());
+    counts.filter_map(|count| count.parse::<u64>().ok()).sum()
+}
+
+/// Nodes stop answering, one after the other, while something is done.
+pub(crate) fn while_nodes_hang<T>(ring: &Ring, work: impl FnOnce() -> T) -> T {
+    /// However the work ends.
+    struct Ends<'a>(&'a AtomicBool);
+
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for node in (1..=3).cycle() {
+                if ended.load(Ordering::SeqCst) {
+                    break;
+                }
+                ring.pause(node).expect("a node hangs");
+                std::thread::sleep(Duration::from_millis(1_200));
+                ring.resume(node).expect("a node goes on");
+                std::thread::sleep(Duration::from_millis(500));
+            }
+        });
+        let _ends = Ends(&ended);
+        work()
+    })
 }

@@ -1,19 +1,22 @@
 //! Two data centres, one of them lost: first the other one, then the home of decisions.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
+use axum::{
+    body::{Body, to_bytes},
+    http::{Request, StatusCode, header},
+};
 use mobimir_cassandra::DcState;
 use mobimir_core::{
     order::{OrderStatus, StatusChange},
-    policy::{OnDcLoss, Policy, Replication},
-    ports::{OrderStore, StoreError, Transition},
+    policy::{Level, OnDcLoss, Policy, Replication},
+    ports::{CartStore, OrderStore, SessionStore, StoreError, Transition},
     time::{Clock, SystemClock},
 };
+use mobimir_http::{App, AppState, Backend, Limits};
 use mobimir_lab::{Ring, RingSpec, Sight};
-use mobimir_shop::{PlaceOrderError, faults::Faults};
+use mobimir_shop::{PlaceOrderError, Shop, faults::Faults};
+use serde_json::{Value, json};
 
 use crate::{
     support,
@@ -23,13 +26,75 @@ use crate::{
 const DC1: [u16; 3] = [1, 2, 3];
 const DC2: [u16; 3] = [4, 5, 6];
 
-fn policy(on_dc_loss: OnDcLoss) -> Policy {
+fn policy() -> Policy {
     let both = Replication::from([("dc1".to_owned(), 3), ("dc2".to_owned(), 3)]);
-    let mut policy = support::policy("default").in_data_centres(&both);
-    if let Some(settings) = policy.orders.placement.cassandra.as_mut() {
-        settings.on_dc_loss = on_dc_loss;
+    support::policy("default").in_data_centres(&both)
+}
+
+/// Everything in every data centre, and in the one that is left when the other is lost.
+fn goes_on() -> Policy {
+    let mut policy = policy();
+    let Policy { carts, orders, sessions, .. } = &mut policy;
+    let of = [&mut carts.placement, &mut orders.placement, &mut sessions.placement];
+    for settings in of.into_iter().filter_map(|placement| placement.cassandra.as_mut()) {
+        (settings.write, settings.on_dc_loss) = (Level::EachQuorum, OnDcLoss::LocalQuorum);
+        settings.read_repair = true;
     }
     policy
+}
+
+/// Orders in every data centre or not at all; carts and sessions wherever they were written.
+fn refuses() -> Policy {
+    let mut policy = policy();
+    if let Some(settings) = policy.orders.placement.cassandra.as_mut() {
+        settings.on_dc_loss = OnDcLoss::Refuse;
+    }
+    policy
+}
+
+/// Has nothing to say: what is asked for is in the ring.
+struct Silent;
+
+impl Backend for Silent {
+    fn trouble(&self) -> Option<String> {
+        None
+    }
+
+    fn dump(&self, _: &mut dyn std::io::Write) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn app(shop: Shop) -> App {
+    let limits = Limits { request_ms_max: 120_000, ..Limits::default() };
+    mobimir_http::app(AppState::new(shop, &[], limits, Box::new(Silent), Value::Null))
+}
+
+/// What the shop answers over HTTP: its status, its `Retry-After` and its body.
+async fn post(
+    app: &App,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Value,
+) -> (StatusCode, Option<String>, Value) {
+    let mut request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Body::from(body.to_string())).expect("a request");
+    let (head, body) = app.answer(request, None).await.into_parts();
+    let retry_after = head.headers.get(header::RETRY_AFTER).map(|value| value.to_str().unwrap().to_owned());
+    let body = to_bytes(body, usize::MAX).await.expect("a body");
+    (head.status, retry_after, serde_json::from_slice(&body).expect("JSON"))
+}
+
+/// The token of somebody who has signed up.
+async fn signed_up(app: &App) -> String {
+    let who = json!({ "email": "anna@example.ru", "password": "a long password" });
+    assert_eq!(post(app, "/v1/users", &[], who.clone()).await.0, StatusCode::CREATED);
+    let (status, _, session) = post(app, "/v1/sessions/login", &[], who).await;
+    assert_eq!(status, StatusCode::OK, "{session}");
+    session["token"].as_str().expect("a token").to_owned()
 }
 
 /// Kills all nodes of a data centre, and waits until all of the other know.
@@ -53,13 +118,15 @@ fn paid() -> StatusChange {
 #[test]
 fn a_data_centre_is_lost_and_comes_back() {
     let _alone = support::alone();
-    let ring = Ring::ephemeral(&RingSpec::for_tests_in(&[3, 3])).expect("a ring can be started");
+    // A node that is late is not one that is lost.
+    let spec = RingSpec::for_tests_in(&[3, 3]).with("write_request_timeout", "10s");
+    let ring = Ring::ephemeral(&spec).expect("a ring can be started");
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .expect("a runtime");
-    let (goes_on, refuses) = (policy(OnDcLoss::LocalQuorum), policy(OnDcLoss::Refuse));
+    let (goes_on, refuses) = (goes_on(), refuses());
     runtime.block_on(async {
         let blocking = |work: &dyn Fn()| tokio::task::block_in_place(work);
         let clock = || -> Arc<dyn Clock> { Arc::new(SystemClock) };
@@ -69,11 +136,22 @@ fn a_data_centre_is_lost_and_comes_back() {
         let there = World::on(there_cluster, &goes_on, clock()).await;
         let strict = World::new(&ring, &refuses, clock()).await;
 
-        // EACH_QUORUM: acknowledged here, and read there at once.
+        // EACH_QUORUM: acknowledged here, and read there at once. If one seemed to be lost meanwhile, it is tried again.
         let (shop, user, product) = (here.shop(Faults::none()), here.user(), here.product(100).await);
-        let first =
-            shop.place_order(user, "whole", order_of(product, 1)).await.expect("both are there").order;
-        assert_eq!(there.orders.get(first.id).await.expect("it can be read").as_ref(), Some(&first));
+        let mut whole: usize = 0;
+        let (first, found) = support::until_some("both data centres answer in time", async || {
+            support::until("both data centres are there", support::PATIENCE, async || {
+                here.orders.dc_state() == DcState::Whole
+            })
+            .await;
+            whole += 1;
+            let placed = shop.place_order(user, &format!("whole {whole}"), order_of(product, 1)).await;
+            let placed = placed.expect("both are there").order;
+            let found = there.orders.get(placed.id).await.expect("it can be read");
+            (here.orders.dc_state() == DcState::Whole).then_some((placed, found))
+        })
+        .await;
+        assert_eq!(found.as_ref(), Some(&first));
 
         // The other data centre is lost.
         blocking(&|| lose(&ring, DC2, DC1));
@@ -87,7 +165,11 @@ fn a_data_centre_is_lost_and_comes_back() {
             here.cluster.metrics().contains("mobimir_cassandra_degraded{entity=\"orders\"} 1"),
             "it is to be seen"
         );
-        assert_eq!(here.check_orders(user).await, 4, "ORD-1");
+        assert_eq!(here.check_orders(user).await, whole + 3, "ORD-1");
+        let caller = here.caller(&shop, user).await;
+        shop.add_to_cart(&caller, product, 3, None, None).await.expect("carts go on");
+        assert_eq!(here.carts.dc_state(), DcState::Degraded);
+        assert_eq!(here.sessions.dc_state(), DcState::Degraded);
         let moved = here.orders.transition(meanwhile[0].id, OrderStatus::Confirmed, paid()).await;
         let Ok(Transition::Moved(moved)) = moved else { panic!("a move is decided at home: {moved:?}") };
         meanwhile[0] = moved;
@@ -102,26 +184,50 @@ fn a_data_centre_is_lost_and_comes_back() {
             "an order that cannot be everywhere is refused: {refused:?}"
         );
         assert_eq!(strict.orders.dc_state(), DcState::Whole);
-        let caller = strict.caller(&strict_shop, strict_user).await;
-        let cart = strict_shop.add_to_cart(&caller, strict_product, 1, None, None).await;
+        let strict_app = app(strict_shop.clone());
+        let token = format!("Bearer {}", signed_up(&strict_app).await);
+        let body = json!({
+            "geo_zone": "MSK",
+            "items": [{ "product_id": strict_product.to_string(), "quantity": 1 }],
+        });
+        let headers = [("authorization", token.as_str()), ("idempotency-key", "refused over HTTP")];
+        let (status, retry_after, problem) = post(&strict_app, "/v1/orders", &headers, body.clone()).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{problem}");
+        assert_eq!(problem["code"], "unavailable");
+        assert!(retry_after.is_some(), "whoever is refused is told when to come again");
+        let strict_caller = strict.caller(&strict_shop, strict_user).await;
+        let cart = strict_shop.add_to_cart(&strict_caller, strict_product, 1, None, None).await;
         assert!(cart.is_ok(), "carts need one data centre only: {cart:?}");
 
         // It comes back, and gets all it has missed.
         blocking(&|| bring_back(&ring, DC2));
-        support::until("all data centres have everything", Duration::from_secs(90), async || {
-            here.orders.dc_state() == DcState::Whole
+        support::until("all data centres have everything", support::PATIENCE, async || {
+            let states = [here.orders.dc_state(), here.carts.dc_state(), here.sessions.dc_state()];
+            states.iter().all(|state| *state == DcState::Whole)
         })
         .await;
         for order in &meanwhile {
-            assert_eq!(there.orders.get(order.id).await.expect("it can be read").as_ref(), Some(order));
+            let found = support::answered("it can be read", || there.orders.get(order.id)).await;
+            assert_eq!(found.as_ref(), Some(order));
         }
-        assert_eq!(there.check_orders(user).await, 4, "ORD-1 in the data centre that was lost");
-        support::until("what was refused is finished", Duration::from_secs(60), async || {
+        assert_eq!(there.check_orders(user).await, whole + 3, "ORD-1 in the data centre that was lost");
+        let (owner, now) = (caller.cart_owner(), SystemClock.now());
+        let (left, right) = (here.carts.read(owner, now).await, there.carts.read(owner, now).await);
+        let changes = left.expect("a cart").expect("it is there").changes;
+        assert_eq!(changes.len(), 1);
+        assert_eq!(right.expect("a cart").expect("it is there, too").changes, changes, "CRT-1");
+        let session = there.sessions.get(caller.session.id, now).await.expect("a session");
+        assert_eq!(session.map(|session| session.id), Some(caller.session.id));
+        support::until("what was refused is finished", support::PATIENCE, async || {
             strict_shop.reconcile().await;
             strict_shop.place_order(strict_user, "refused", order_of(strict_product, 1)).await.is_ok()
         })
         .await;
         assert_eq!(strict.check_orders(strict_user).await, 1, "ORD-2");
+        support::until("what was refused over HTTP is finished", support::PATIENCE, async || {
+            post(&strict_app, "/v1/orders", &headers, body.clone()).await.0 == StatusCode::CREATED
+        })
+        .await;
 
         // The home of decisions is lost: orders go on there, decisions wait.
         blocking(&|| lose(&ring, DC1, DC2));
@@ -135,12 +241,20 @@ fn a_data_centre_is_lost_and_comes_back() {
             "nobody decides but home: {undecided:?}"
         );
         blocking(&|| bring_back(&ring, DC1));
-        support::until("all data centres have everything", Duration::from_secs(90), async || {
+        support::until("all data centres have everything", support::PATIENCE, async || {
             there.orders.dc_state() == DcState::Whole
         })
         .await;
-        assert_eq!(here.orders.get(placed.id).await.expect("it can be read").as_ref(), Some(&placed));
-        let decided = there.orders.transition(placed.id, OrderStatus::Confirmed, paid()).await;
+        let found = support::answered("it can be read", || here.orders.get(placed.id)).await;
+        assert_eq!(found.as_ref(), Some(&placed));
+        // Its nodes are reached a little later than they are there.
+        let decided = support::until_some("home decides again", async || {
+            match there.orders.transition(placed.id, OrderStatus::Confirmed, paid()).await {
+                Err(StoreError::Unavailable { .. }) => None,
+                decided => Some(decided),
+            }
+        })
+        .await;
         assert!(matches!(decided, Ok(Transition::Moved(_))), "{decided:?}");
     });
 }

@@ -13,7 +13,7 @@ use mobimir_core::{
     id::{self, OrderId, ProductId, UserId},
     money::Money,
     order::Order,
-    policy::{Entity, Policy},
+    policy::{self, Entity, Policy},
     ports::{DayFilter, Period, Stores},
     product::Product,
     session::{Holder, Session},
@@ -33,7 +33,9 @@ pub(crate) struct World {
     pub(crate) stores: Stores,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) cluster: Arc<Cluster>,
+    pub(crate) carts: Arc<CassandraCarts>,
     pub(crate) orders: Arc<CassandraOrders>,
+    pub(crate) sessions: Arc<CassandraSessions>,
     next: AtomicU64,
     _dir: TempDir,
 }
@@ -57,20 +59,42 @@ impl World {
             Default::default(),
         );
         let sessions = CassandraSessions::open(cluster.clone(), of(Entity::Sessions));
+        let carts = Arc::new(carts.await.expect("carts can be opened"));
         let orders = Arc::new(orders.await.expect("orders can be opened"));
-        let stores = Stores {
-            carts: Arc::new(carts.await.expect("carts can be opened")),
-            orders: orders.clone(),
-            sessions: Arc::new(sessions.await.expect("sessions can be opened")),
-            ..embedded
-        };
-        Self { stores, clock, cluster, orders, next: AtomicU64::new(1), _dir: dir }
+        let sessions = Arc::new(sessions.await.expect("sessions can be opened"));
+        let stores =
+            Stores { carts: carts.clone(), orders: orders.clone(), sessions: sessions.clone(), ..embedded };
+        Self { stores, clock, cluster, carts, orders, sessions, next: AtomicU64::new(1), _dir: dir }
     }
 
     pub(crate) fn shop(&self, faults: Faults) -> Shop {
-        // Cheap passwords: the tests are not about them.
-        let settings = ShopSettings { password_memory_kib: 8, ..ShopSettings::default() };
-        Shop::with_faults(self.stores.clone(), self.clock.clone(), settings, faults)
+        Shop::with_faults(self.stores.clone(), self.clock.clone(), shop_settings(), faults)
+    }
+
+    /// The same shop, which waits no longer than that for any answer of the ring.
+    pub(crate) async fn hurried_shop(&self, policy: &Policy, timeout: policy::Period) -> Shop {
+        let of = |entity| {
+            let mut settings = support::settings(policy, entity);
+            settings.timeout = timeout;
+            settings
+        };
+        let opened = "its stores can be opened";
+        let carts = support::answered(opened, || {
+            CassandraCarts::open(self.cluster.clone(), of(Entity::Carts), CartOptions::default())
+        });
+        let orders = support::answered(opened, || {
+            let (cluster, buckets) = (self.cluster.clone(), policy.orders.buckets);
+            CassandraOrders::open(cluster, of(Entity::Orders), buckets, Default::default())
+        });
+        let sessions =
+            support::answered(opened, || CassandraSessions::open(self.cluster.clone(), of(Entity::Sessions)));
+        let stores = Stores {
+            carts: Arc::new(carts.await),
+            orders: Arc::new(orders.await),
+            sessions: Arc::new(sessions.await),
+            ..self.stores.clone()
+        };
+        Shop::with_faults(stores, self.clock.clone(), shop_settings(), Faults::none())
     }
 
     pub(crate) async fn product(&self, units: u64) -> ProductId {
@@ -97,8 +121,14 @@ impl World {
 
     /// A session of a user who never signed up: all that carts and orders need.
     pub(crate) async fn caller(&self, shop: &Shop, user: UserId) -> Caller {
-        let started = shop.start_guest_session(ClientInfo::default()).await.expect("a session");
-        let guest = shop.authenticate(&started.token).await.expect("it is there").expect("it is live");
+        let started =
+            support::answered("a session", || shop.start_guest_session(ClientInfo::default())).await;
+        // A policy may give up that it is seen at once.
+        let guest = support::answered("the session is live", || async {
+            let found = shop.authenticate(&started.token).await.map_err(|error| error.to_string());
+            found.and_then(|guest| guest.ok_or_else(|| "it is not there".to_owned()))
+        })
+        .await;
         Caller { session: Arc::new(Session { holder: Holder::User(user), ..(*guest.session).clone() }) }
     }
 
@@ -148,6 +178,11 @@ impl World {
         }
         found.len()
     }
+}
+
+fn shop_settings() -> ShopSettings {
+    // Cheap passwords, and time for every order: the tests are not about them.
+    ShopSettings { password_memory_kib: 8, checkout_request_ms_max: 60_000, ..ShopSettings::default() }
 }
 
 pub(crate) fn zone() -> Zone {

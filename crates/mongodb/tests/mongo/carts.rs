@@ -1,6 +1,9 @@
 //! Carts on a real replica set.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use mobimir_core::{
     cart::{self, CartChange, Effect, Owner},
@@ -17,6 +20,8 @@ use uuid::Uuid;
 use crate::support::{self, Fresh, Kept};
 
 const DAY_MS: i64 = 86_400_000;
+/// What has ended is kept a minute longer, for clocks that are behind. So much of it can be relied on.
+const KEPT: Duration = Duration::from_secs(50);
 const PRODUCT: ProductId = ProductId(Uuid::from_u128(1));
 
 #[test]
@@ -97,8 +102,8 @@ async fn packing_beside_adds_loses_none() {
             assert_eq!(quantity(&instances[1 - n % 2], owner, now).await, n as u64 + 1, "CRT-1");
         }
     }
-    let listed = listed(&fresh).await;
-    assert!(listed < ADDS * 3 / 4, "{listed} changes are left of {ADDS}: nothing was packed");
+    // What packs beside the adds may still be at it.
+    support::until("most of the changes are packed", async || listed(&fresh).await < ADDS * 3 / 4).await;
 }
 
 /// Nobody reads, and the document stays small.
@@ -163,18 +168,23 @@ async fn carts_are_removed_when_they_have_expired_and_never_before() {
     // Ended long enough ago for every clock.
     put(now, -120).await;
     put(now.plus_s(-300), -61).await;
-    // Ended, but perhaps not by every clock.
-    let just_ended = put(now, -1).await;
     // One that is extended when it is nearly removed, and one of somebody who lives in another time.
     let extended = put(now, -50).await;
     carts.append(extended, vec![add(extended, now)], now.plus_s(3_600), now).await.expect("it begins anew");
     let of_old = put(long_ago, 3_600).await;
-    support::until("what has expired is removed", Duration::from_secs(30), async || {
-        fresh.count("carts").await == 3
-    })
-    .await;
-    support::removal_rounds(shared.mongo, 3).await;
-    assert_eq!(fresh.count("carts").await, 3, "something was removed early");
+    let just_ended = loop {
+        support::until("what has expired is removed", async || fresh.count("carts").await == 2).await;
+        // Ended, but perhaps not by every clock.
+        let started = Instant::now();
+        let just_ended = put(now, -1).await;
+        support::removal_rounds(shared.mongo, 3).await;
+        let left = fresh.count("carts").await;
+        // Whoever looks later than that has seen nothing.
+        if started.elapsed() < KEPT {
+            assert_eq!(left, 3, "something was removed early");
+            break just_ended;
+        }
+    };
     assert!(carts.read(just_ended, now).await.unwrap().is_none());
     assert_eq!(quantity(&carts, extended, now).await, 1);
     assert_eq!(quantity(&carts, of_old, long_ago.plus_s(3_599)).await, 1);

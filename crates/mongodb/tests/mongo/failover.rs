@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures_util::future;
@@ -25,25 +25,58 @@ use mobimir_mongodb::{Deployment, MongoCarts, MongoConfig, MongoOrders, MongoSes
 use crate::{
     orders::order,
     sessions::{session, token},
-    support::{self, Fresh},
+    support::{self, Fresh, answered},
 };
 
 const KILLS: usize = 2;
+/// A busy machine may need more until everything has been tried.
+const KILLS_MAX: usize = 20;
+const ORDERS_MIN: usize = 20;
+const ROUNDS_MIN: usize = 5;
 const WRITERS: usize = 12;
 const INSTANCES: usize = 3;
 
 type Instances<T> = [Arc<T>; INSTANCES];
 
+/// What has been done so far.
+#[derive(Default)]
+struct Done {
+    /// By their outcome.
+    adds: [AtomicUsize; 3],
+    orders: AtomicUsize,
+    rounds: AtomicUsize,
+}
+
+impl Done {
+    fn is_enough(&self) -> bool {
+        let count = |counter: &AtomicUsize| counter.load(Ordering::SeqCst);
+        self.adds.iter().all(|adds| count(adds) > 0)
+            && count(&self.orders) > ORDERS_MIN
+            && count(&self.rounds) > ROUNDS_MIN
+    }
+}
+
+/// Says that it has ended, however it ends.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// Kills the primary some times, each time when the set is whole, and works meanwhile.
 fn while_primaries_die<T>(
     mongo: &Mongo,
     runtime: &tokio::runtime::Runtime,
+    done: &Done,
     work: impl AsyncFnOnce(&AtomicBool) -> T,
 ) -> T {
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for _ in 0..KILLS {
+            let _ending = Ending(&ended);
+            for kill in 1..=KILLS_MAX {
                 std::thread::sleep(Duration::from_millis(700));
                 let primary = mongo.wait_primary().expect("a primary");
                 mongo.kill(primary).expect("it can be killed");
@@ -51,8 +84,10 @@ fn while_primaries_die<T>(
                 std::thread::sleep(Duration::from_millis(700));
                 mongo.start_member(primary).expect("it comes back");
                 mongo.wait_ready().expect("the set is whole");
+                if kill >= KILLS && done.is_enough() {
+                    return;
+                }
             }
-            ended.store(true, Ordering::SeqCst);
         });
         runtime.block_on(work(&ended))
     })
@@ -75,23 +110,11 @@ fn outcome<T>(answer: Result<T, StoreError>) -> Outcome {
     }
 }
 
-/// Asks again until there is an answer.
-async fn answered<T>(ask: impl AsyncFn() -> Result<T, StoreError>) -> T {
-    let started = Instant::now();
-    loop {
-        match ask().await {
-            Ok(answer) => return answer,
-            Err(error) => assert!(started.elapsed() < Duration::from_secs(60), "no answer: {error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
 /// One instance that waits until there is a primary again, one that does not wait for answers, and one that does not wait for
 /// a primary.
 async fn open<T>(fresh: &Fresh, open: impl Fn(Arc<Deployment>) -> T) -> Instances<T> {
-    let patient = MongoConfig { timeout: Duration::from_secs(20), ..MongoConfig::default() };
-    let patient = MongoConfig { connect_timeout: Duration::from_secs(20), ..patient };
+    let patient = MongoConfig { timeout: Duration::from_secs(60), ..MongoConfig::default() };
+    let patient = MongoConfig { connect_timeout: Duration::from_secs(60), ..patient };
     let hasty = MongoConfig { timeout: Duration::from_millis(400), ..MongoConfig::default() };
     let proud = MongoConfig { connect_timeout: Duration::from_millis(400), ..MongoConfig::default() };
     let [patient, hasty, proud] = [patient, hasty, proud].map(|config| fresh.another_with(config));
@@ -110,13 +133,15 @@ fn what_was_acknowledged_survives_its_primary() {
         let sessions = open(&fresh, MongoSessions::new).await;
         (fresh, carts, orders, sessions)
     });
-    while_primaries_die(alone.mongo, &runtime, async |ended| {
-        let orders = orders_and_moves(&orders, ended);
-        future::join3(adds(&carts, ended), orders, changes_of_sessions(&sessions, ended)).await;
+    let done = Done::default();
+    while_primaries_die(alone.mongo, &runtime, &done, async |ended| {
+        let orders = orders_and_moves(&orders, ended, &done);
+        let sessions = changes_of_sessions(&sessions, ended, &done);
+        future::join3(adds(&carts, ended, &done), orders, sessions).await;
     });
 }
 
-async fn adds(instances: &Instances<MongoCarts>, ended: &AtomicBool) {
+async fn adds(instances: &Instances<MongoCarts>, ended: &AtomicBool, done: &Done) {
     let now = SystemClock.now();
     let owner = Owner::User(UserId(id::fresh(now)));
     // Each adds a product of its own, so that each can be told apart in what it all folds to.
@@ -136,6 +161,7 @@ async fn adds(instances: &Instances<MongoCarts>, ended: &AtomicBool) {
                     result = Outcome::Acknowledged;
                 }
                 written.push((product, result));
+                done.adds[result as usize].fetch_add(1, Ordering::SeqCst);
                 if written.len() % 5 == 0 {
                     // Whoever reads packs.
                     let _ = carts.read(owner, now).await;
@@ -161,7 +187,7 @@ async fn adds(instances: &Instances<MongoCarts>, ended: &AtomicBool) {
     assert!(counts.iter().all(|count| *count > 0), "not everything was tried: {counts:?}");
 }
 
-async fn orders_and_moves(instances: &Instances<MongoOrders>, ended: &AtomicBool) {
+async fn orders_and_moves(instances: &Instances<MongoOrders>, ended: &AtomicBool, done: &Done) {
     const CALLERS: usize = INSTANCES;
     let now = SystemClock.now().day().start().plus_s(12 * 3_600);
     let user = UserId(id::fresh(now));
@@ -210,13 +236,14 @@ async fn orders_and_moves(instances: &Instances<MongoOrders>, ended: &AtomicBool
                 }
                 moves.fetch_add(paid.len(), Ordering::SeqCst);
                 acknowledged.push(order.id);
+                done.orders.fetch_add(1, Ordering::SeqCst);
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             acknowledged
         }
     });
     let acknowledged: Vec<_> = future::join_all(writers).await.into_iter().flatten().collect();
-    assert!(acknowledged.len() > 20, "{} orders, {moves:?} moves", acknowledged.len());
+    assert!(acknowledged.len() > ORDERS_MIN, "{} orders, {moves:?} moves", acknowledged.len());
     let all = DayFilter::default();
     let by_day = answered(async || instances[0].by_day(now.day(), all, None, 100_000).await).await;
     let by_user = answered(async || instances[0].by_user(user, Period::default(), None, 100_000).await).await;
@@ -230,19 +257,20 @@ async fn orders_and_moves(instances: &Instances<MongoOrders>, ended: &AtomicBool
     }
 }
 
-async fn changes_of_sessions(instances: &Instances<MongoSessions>, ended: &AtomicBool) {
+async fn changes_of_sessions(instances: &Instances<MongoSessions>, ended: &AtomicBool, done: &Done) {
     const CALLERS: usize = 4;
     let rounds = (0..WRITERS / CALLERS).map(|_| async {
         let (mut rounds, mut lost) = (0, 0);
         while !ended.load(Ordering::SeqCst) {
             lost += contend(instances, CALLERS).await;
             rounds += 1;
+            done.rounds.fetch_add(1, Ordering::SeqCst);
         }
         (rounds, lost)
     });
     let rounds = future::join_all(rounds).await;
     assert!(
-        rounds.iter().map(|(rounds, _)| rounds).sum::<usize>() > 5,
+        rounds.iter().map(|(rounds, _)| rounds).sum::<usize>() > ROUNDS_MIN,
         "rounds, and lost answers: {rounds:?}"
     );
 }

@@ -23,6 +23,8 @@ use mobimir_core::{
 use mobimir_lab::{Mongo, MongoSpec};
 use mobimir_mongodb::{Deployment, MongoConfig, schema};
 
+use crate::support::PATIENCE;
+
 /// The operations that the tests read under, with their budgets in seconds.
 const BUDGETS: [(ReadOperation, i64); 4] = [
     (ReadOperation::ProductPage, 1),
@@ -58,8 +60,8 @@ async fn instance(mongo: &Mongo, database: &str) -> Arc<Deployment> {
         uri: mongo.uri(),
         database: database.to_owned(),
         // A machine that also builds can be slow.
-        connect_timeout: Duration::from_secs(10),
-        timeout: Duration::from_secs(10),
+        connect_timeout: Duration::from_secs(60),
+        timeout: Duration::from_secs(60),
         reads: reads(),
         ..MongoConfig::default()
     };
@@ -88,10 +90,10 @@ fn numbered(number: u64) -> User {
     }
 }
 
-async fn until(what: &str, within: Duration, mut holds: impl FnMut() -> bool) {
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {
-        assert!(started.elapsed() < within, "{what}: not within {within:?}");
+        assert!(started.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

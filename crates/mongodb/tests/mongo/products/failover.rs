@@ -4,7 +4,7 @@ use std::{
     collections::HashSet,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -19,10 +19,11 @@ use mobimir_mongodb::{MongoConfig, MongoProducts};
 use tokio::{task::JoinSet, time::sleep};
 
 use super::{block_on, msk, now, phone, sale};
-use crate::support::{alone, fresh};
+use crate::support::{alone, answered, fresh, until};
 
 const BUYERS: usize = 16;
 const UNITS: u64 = 1_000_000;
+const SALES_MIN: usize = 100;
 
 /// What the buyers were told.
 #[derive(Default)]
@@ -49,10 +50,11 @@ fn a_killed_or_hanging_primary_neither_loses_nor_doubles_a_unit() {
         let phone = phone(UNITS);
         products.insert(vec![phone.clone()]).await.unwrap();
         let open = Arc::new(AtomicBool::new(true));
+        let done = Arc::new(AtomicUsize::new(0));
         let mut buyers = JoinSet::new();
         for buyer in 0..BUYERS {
             let products = if buyer % 2 == 0 { products.clone() } else { hasty.clone() };
-            let (open, id) = (open.clone(), phone.id);
+            let (open, done, id) = (open.clone(), done.clone(), phone.id);
             buyers.spawn(async move {
                 let mut told = Told::default();
                 while open.load(Ordering::Relaxed) {
@@ -75,6 +77,7 @@ fn a_killed_or_hanging_primary_neither_loses_nor_doubles_a_unit() {
                             Ok(true) => {
                                 told.held.remove(&hold.order);
                                 told.sold.insert(hold.order);
+                                done.fetch_add(1, Ordering::Relaxed);
                             }
                             Ok(false) => panic!("an acknowledged hold is gone"),
                             Err(StoreError::Unknown { .. }) => {
@@ -104,6 +107,7 @@ fn a_killed_or_hanging_primary_neither_loses_nor_doubles_a_unit() {
         alone.mongo.resume(primary).unwrap();
         sleep(Duration::from_secs(2)).await;
         tokio::task::block_in_place(|| alone.mongo.wait_ready()).unwrap();
+        until("the sale goes on", async || done.load(Ordering::Relaxed) > SALES_MIN).await;
         open.store(false, Ordering::Relaxed);
         let mut all = Told::default();
         while let Some(told) = buyers.join_next().await {
@@ -113,7 +117,7 @@ fn a_killed_or_hanging_primary_neither_loses_nor_doubles_a_unit() {
             all.held_perhaps.extend(told.held_perhaps);
             all.sold_perhaps.extend(told.sold_perhaps);
         }
-        let stored = products.get(phone.id).await.unwrap().unwrap();
+        let stored = answered(async || products.get(phone.id).await).await.unwrap();
         assert!(stored.books_balance(), "{stored:?}");
         let holds: HashSet<OrderId> = stored.holds.iter().map(|hold| hold.order).collect();
         assert_eq!(holds.len(), stored.holds.len(), "no order is held twice");
@@ -126,6 +130,6 @@ fn a_killed_or_hanging_primary_neither_loses_nor_doubles_a_unit() {
         let stock = stored.stock[&msk()];
         assert_eq!(stock.sold, (all.sold.len() + sold_after_all) as u64);
         assert_eq!(stock.received, UNITS);
-        assert!(all.sold.len() > 100, "the sale went on: {}", all.sold.len());
+        assert!(all.sold.len() > SALES_MIN, "the sale went on: {}", all.sold.len());
     });
 }

@@ -3,9 +3,9 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use mobimir_core::{
@@ -18,10 +18,13 @@ use mobimir_mongodb::{Deployment, MongoUsers};
 use super::{
     assert_kept, block_on, instance, new_database, numbered,
     oracle::{Found, Oracle},
-    voting_set,
+    until, voting_set,
 };
+use crate::support::{PATIENCE, answered};
 
 const WRITERS: usize = 6;
+/// With fewer writes nothing is shown.
+const WRITES_MIN: u64 = 100;
 
 /// What a writer knows of its own documents.
 #[derive(Default)]
@@ -46,21 +49,32 @@ fn a_lost_primary_loses_and_doubles_nothing() {
         let oracle = Oracle::start(instance(mongo, &database).await).await;
         let readers = oracle.readers(&deployment, &found);
         let stopped = Arc::new(AtomicBool::new(false));
-        let writers: Vec<_> =
-            (0..WRITERS).map(|_| tokio::spawn(writer(deployment.clone(), stopped.clone()))).collect();
+        let users = MongoUsers::new(deployment.clone());
+        let done = Arc::new(AtomicU64::new(0));
+        let mut writers = Vec::new();
+        for _ in 0..WRITERS {
+            let counter = numbered(1);
+            assert!(users.insert(counter.clone()).await.expect("the first is written"));
+            writers.push(tokio::spawn(writer(deployment.clone(), counter, stopped.clone(), done.clone())));
+        }
 
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let primary = mongo.primary().expect("a primary");
+        until("the writers write", || done.load(Ordering::Relaxed) > 0).await;
+        let primary = mongo.wait_primary().expect("a primary");
         mongo.kill(primary).expect("the primary is killed");
         mongo.wait_primary().expect("another one is elected");
         tokio::time::sleep(Duration::from_secs(2)).await;
         mongo.start_member(primary).expect("the old one starts");
         mongo.wait_ready().expect("the set is whole again");
-        mongo.step_down().expect("the primary steps down");
+        let started = Instant::now();
+        while let Err(error) = mongo.step_down() {
+            assert!(started.elapsed() < PATIENCE, "the primary does not step down: {error}");
+            mongo.wait_ready().expect("the set is whole again");
+        }
         tokio::time::sleep(Duration::from_secs(2)).await;
+        until("there are enough writes", || done.load(Ordering::Relaxed) > WRITES_MIN).await;
 
         stopped.store(true, Ordering::Relaxed);
-        let users = MongoUsers::new(deployment.clone());
         let (mut acknowledged, mut unknown, mut refused) = (0, 0, 0);
         for writer in writers {
             let (counter, book) = writer.await.expect("a writer ends well");
@@ -68,10 +82,10 @@ fn a_lost_primary_loses_and_doubles_nothing() {
             unknown += book.maybe.len() as u64 + book.maybe_raised;
             refused += book.refused;
             for user in &book.inserted {
-                let there = users.by_email(&user.email).await.expect("the primary is there");
+                let there = answered(async || users.by_email(&user.email).await).await;
                 assert_eq!(there.map(|there| there.id), Some(user.id), "an acknowledged insert is lost");
             }
-            let counted = users.get(counter.id).await.expect("the primary is there").expect("it is there");
+            let counted = answered(async || users.get(counter.id).await).await.expect("it is there");
             let raised = counted.version.0 - 1;
             assert!(
                 (book.raised..=book.raised + book.maybe_raised).contains(&raised),
@@ -86,21 +100,28 @@ fn a_lost_primary_loses_and_doubles_nothing() {
             found.reads.load(Ordering::Relaxed),
             found.refused.load(Ordering::Relaxed),
         );
-        assert!(acknowledged > 100);
+        assert!(acknowledged > WRITES_MIN);
         assert_eq!(found.too_old.load(Ordering::Relaxed), 0, "reads beyond their budget");
         assert_kept(&deployment.config().invariants);
     });
 }
 
-async fn writer(deployment: Arc<Deployment>, stopped: Arc<AtomicBool>) -> (User, Book) {
+/// Counts in `done` what was acknowledged to it.
+async fn writer(
+    deployment: Arc<Deployment>,
+    counter: User,
+    stopped: Arc<AtomicBool>,
+    done: Arc<AtomicU64>,
+) -> (User, Book) {
     let users = MongoUsers::new(deployment);
-    let counter = numbered(1);
-    assert!(users.insert(counter.clone()).await.expect("the first is written"));
     let mut book = Book::default();
     while !stopped.load(Ordering::Relaxed) {
         let user = numbered(1);
         match users.insert(user.clone()).await {
-            Ok(true) => book.inserted.push(user),
+            Ok(true) => {
+                book.inserted.push(user);
+                done.fetch_add(1, Ordering::Relaxed);
+            }
             Ok(false) => panic!("a new user is taken for one that is there"),
             Err(StoreError::Unknown { .. }) => book.maybe.push(user),
             Err(StoreError::Unavailable { .. }) => book.refused += 1,
