@@ -17,7 +17,7 @@ use mobimir_core::{
 };
 
 pub(crate) use self::{
-    rounds::{Pace, Sides, alternately, round},
+    rounds::{Pace, Sides, round},
     values::{
         CART_TTL_MS, CHANGES_PER_CART, PAGE_PRODUCTS, SESSION_TTL_MS, Shop, change, check_agreement,
         new_cart, order, sale,

@@ -91,7 +91,7 @@ impl<P: Side, B: Side> Sides<P, B> {
 }
 
 /// Rounds of one and of the other, in turns.
-pub(crate) async fn alternately(
+async fn alternately(
     rounds: usize,
     one: impl AsyncFn() -> Result<Done>,
     other: impl AsyncFn() -> Result<Done>,
