@@ -297,11 +297,11 @@ mongodb = { shard_key = "{_id: hashed}" }
     x.toml:12: carts.cassandra.speculative_retry: expected a time within the timeout of 200ms, got "200ms"
     x.toml:17: orders.cassandra.gc_grace: expected at least the repair interval of 30d, got 10d
     x.toml:18: orders.cassandra.speculative_retry: expected a time within the timeout of 5s, got "MAX(99p,5000ms)"
+    x.toml:21: sessions.cassandra.read_repair: expected true, because a lost data centre gets what it has missed by read repair (or on_dc_loss = "refuse"), got false
     x.toml:23: sessions.cassandra.gc_grace: expected at least the hint window of 2h, got 1h
-    x.toml:20: sessions.cassandra.read_repair: expected true, because a lost data centre gets what it has missed by read repair (or on_dc_loss = "refuse"), got false
     x.toml:24: sessions.cassandra.replication: expected at least one data centre, like { dc1 = 3 }
-    x.toml:26: order_history.mongodb: expected a home of its own, but home is "orders"
-    x.toml:29: users.mongodb.shard_key: expected "none" or "{email: 1}", because emails are unique, got "{_id: hashed}"
+    x.toml:27: order_history.mongodb: expected a home of its own, but home is "orders"
+    x.toml:30: users.mongodb.shard_key: expected "none" or "{email: 1}", because emails are unique, got "{_id: hashed}"
     "#);
 }
 
