@@ -15,25 +15,9 @@ const SYNC_TIME: Duration = Duration::from_secs(1);
 const SYNC_BYTES: usize = 4096;
 
 pub(crate) fn describe(scratch: &Scratch) -> Result<String> {
-    let cores = std::thread::available_parallelism()?;
-    let cpu = field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown CPU".to_owned());
-    let memory_kib: f64 = field("/proc/meminfo", "MemTotal")
-        .and_then(|text| text.trim_end_matches("kB").trim().parse().ok())
-        .unwrap_or_default();
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let syncs = syncs_per_second(scratch.path())?;
-    Ok(format!(
-        "{cores} cores, {cpu}, {:.1} GB memory, Linux {}, {} with {syncs:.0} fdatasync/s",
-        memory_kib * 1024.0 / 1e9,
-        kernel.trim(),
-        filesystem(scratch.path()).unwrap_or_else(|| "a file system".to_owned()),
-    ))
-}
-
-fn field(file: &str, name: &str) -> Option<String> {
-    let text = fs::read_to_string(file).ok()?;
-    let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':'))?;
-    Some(value.trim().to_owned())
+    let filesystem = filesystem(scratch.path()).unwrap_or_else(|| "a file system".to_owned());
+    Ok(format!("{}, {filesystem} with {syncs:.0} fdatasync/s", mobimir_load::machine::describe()))
 }
 
 /// The kind of file system that a directory lies on: that of the longest mount point above it.

@@ -13,6 +13,7 @@ pub mod page;
 pub mod policy;
 pub mod ports;
 pub mod product;
+pub mod random;
 pub mod reading;
 pub mod search;
 pub mod secret;

@@ -8,6 +8,7 @@ use std::{
 use mobimir_core::reading::{Position, Served};
 use mobimir_embedded::EmbeddedStore;
 use mobimir_http::Backend;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::homes::Servers;
 
@@ -31,7 +32,7 @@ impl Backend for ShopBackend {
         let Servers { cassandra, mongodb } = &self.servers;
         let cassandra = cassandra.as_ref().map(|cluster| cluster.metrics()).unwrap_or_default();
         let mongodb = mongodb.as_ref().map(|deployment| deployment.metrics()).unwrap_or_default();
-        engine_metrics(&self.store) + &cassandra + &mongodb
+        process_metrics() + &engine_metrics(&self.store) + &cassandra + &mongodb
     }
 
     fn written(&self) -> Position {
@@ -49,6 +50,22 @@ impl Backend for ShopBackend {
     fn not_dumped(&self) -> Option<String> {
         self.elsewhere.clone()
     }
+}
+
+/// What this process uses, under the names that are usual for it.
+fn process_metrics() -> String {
+    let cpu = clock_gettime(ClockId::ProcessCPUTime);
+    let cpu_s = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;
+    // Pages in memory are the second number.
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or_default();
+    let memory_bytes = pages * rustix::param::page_size() as u64;
+    format!(
+        "# TYPE process_cpu_seconds counter\n# HELP process_cpu_seconds Time on processors, in the program and in the kernel\n\
+         process_cpu_seconds_total {cpu_s:.3}\n\
+         # TYPE process_resident_memory_bytes gauge\n# HELP process_resident_memory_bytes Memory in use\n\
+         process_resident_memory_bytes {memory_bytes}\n"
+    )
 }
 
 fn engine_metrics(store: &EmbeddedStore) -> String {

@@ -10,6 +10,7 @@ mod demo;
 mod homes;
 mod import;
 mod lab_command;
+mod load_command;
 mod partitions_command;
 mod policy_command;
 mod schema_command;
@@ -36,6 +37,7 @@ Examples:
   mobimir policy show                           what is decided for each kind of data
   mobimir lab cassandra --nodes 3               real servers on this machine
   mobimir schema apply --policy default         the policy's tables in Cassandra
+  mobimir load run --rate 5000 --for 30s        a crowd of shoppers, and a report
   mobimir backup ./backup-2025-11-28 --data ./shop";
 
 #[derive(Subcommand)]
@@ -49,6 +51,7 @@ enum Command {
     /// Look at policies, and check them
     Policy(policy_command::PolicyArgs),
     Lab(lab_command::LabArgs),
+    Load(load_command::LoadArgs),
     Schema(schema_command::SchemaArgs),
     Partitions(partitions_command::PartitionsArgs),
     /// Copy the data of a shop, running or not
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Schema(args) => schema_command::run(args),
         Command::Partitions(args) => partitions_command::run(args),
         Command::Lab(args) => lab_command::run(args).map(fine),
+        Command::Load(args) => load_command::run(args),
         Command::Backup(args) => in_runtime(backup::backup(args)).map(fine),
         Command::Restore(args) => backup::restore(args).map(fine),
     };

@@ -4,7 +4,6 @@
 mod electronics;
 mod goods;
 mod household;
-mod random;
 mod tech;
 
 use std::collections::{BTreeMap, HashSet};
@@ -13,14 +12,12 @@ use mobimir_core::{
     id::{self, ProductId},
     money::Money,
     product::{Attribute, Product},
+    random::Random,
     time::Timestamp,
     zone::Zone,
 };
 
-use self::{
-    goods::{COLOURS, Category, Kind, LINES, Model, SERIES, SERIES_SUFFIXES, TITLE_HEADS, TITLE_TAILS},
-    random::Random,
-};
+use self::goods::{COLOURS, Category, Kind, LINES, Model, SERIES, SERIES_SUFFIXES, TITLE_HEADS, TITLE_TAILS};
 
 pub(crate) const PRODUCTS_DEFAULT: usize = 10_000;
 

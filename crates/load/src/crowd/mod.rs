@@ -1,0 +1,542 @@
+//! The shoppers: who asks for what next, and what they know of what the shop has done for them.
+//!
+//! A shopper makes one change after the other, as people do, so what a cart holds follows from the answers. Many shoppers
+//! make changes at the same time. Nobody waits before looking at a page.
+
+mod ledger;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Write,
+};
+
+use mobimir_core::random::Random;
+use serde::Deserialize;
+
+use self::ledger::Done;
+pub(crate) use self::ledger::{KnownCart, Placed};
+use crate::{
+    goods::Goods,
+    operation::Operation,
+    profile::Profile,
+    request::{Parts, put},
+    wire::{Answer, Lost, Outcome},
+};
+
+/// How many shoppers are tried before somebody looks at a page instead.
+const TRIES_MAX: usize = 8;
+const UNITS_MAX: u64 = 3;
+/// What a shop is told about, of all that it did wrong.
+const WRONGS_MAX: usize = 20;
+
+pub(crate) struct Crowd {
+    pub(crate) goods: Goods,
+    numbers: HashMap<String, u32>,
+    pub(crate) zones: Vec<String>,
+    /// Users first, then guests.
+    pub(crate) shoppers: Vec<Shopper>,
+    users: usize,
+    profile: Profile,
+    random: Random,
+    /// What the keys of this run begin with.
+    run: String,
+    keys: u64,
+    /// Users with an order of which they do not know what became.
+    unsettled: Vec<u32>,
+    /// Guests who have logged in and are guests no more.
+    gone: Vec<u32>,
+    pub(crate) placed: Vec<Placed>,
+    pub(crate) wrong: Wrong,
+}
+
+pub(crate) struct Shopper {
+    pub(crate) token: String,
+    /// What a user logs in with.
+    pub(crate) credentials: Option<String>,
+    pub(crate) zone: u16,
+    pub(crate) cart: KnownCart,
+    /// A change is under way.
+    busy: bool,
+    /// The cart holds something that there is not enough of.
+    stuck: bool,
+    pub(crate) pending: Option<Box<Pending>>,
+    last_order: Option<Box<str>>,
+}
+
+/// An order under way, or one whose answer was lost. It is asked for again under the same key until there is one.
+#[derive(Clone, Debug)]
+pub(crate) struct Pending {
+    pub(crate) key: String,
+    pub(crate) body: String,
+    zone: u16,
+    /// `None` for what is in the cart.
+    lines: Option<BTreeMap<u32, u64>>,
+}
+
+/// What the shop did that it must never do.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wrong {
+    pub(crate) count: u64,
+    pub(crate) examples: Vec<String>,
+}
+
+impl Wrong {
+    pub(crate) fn tell(&mut self, what: impl FnOnce() -> String) {
+        self.count += 1;
+        if self.examples.len() < WRONGS_MAX {
+            self.examples.push(what());
+        }
+    }
+}
+
+/// A request that was sent, for when its answer comes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) operation: Operation,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Page,
+    Add { shopper: u32, product: u32, units: u64 },
+    Set { shopper: u32, product: u32, units: u64 },
+    Clear { shopper: u32 },
+    Order { shopper: u32 },
+    Login { guest: u32, user: u32 },
+    Guest { guest: u32 },
+}
+
+/// What an answer was worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Verdict {
+    Fine,
+    /// By the rules of the shop: not enough in stock.
+    Refused,
+    /// The shop has too much to do, and says so.
+    Shed,
+    Status(u16),
+    Lost(Lost),
+    /// An answer that cannot be right.
+    Wrong,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct OrderAnswer<'a> {
+    pub(crate) order_id: &'a str,
+    #[serde(borrow)]
+    pub(crate) items: Vec<LineAnswer<'a>>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct LineAnswer<'a> {
+    pub(crate) product_id: &'a str,
+    pub(crate) quantity: u64,
+}
+
+#[derive(Deserialize)]
+struct SessionAnswer {
+    token: String,
+}
+
+#[derive(Deserialize)]
+struct ProblemAnswer<'a> {
+    code: &'a str,
+}
+
+impl Shopper {
+    pub(crate) fn new(token: String, credentials: Option<String>, zone: u16) -> Self {
+        Self {
+            token,
+            credentials,
+            zone,
+            cart: KnownCart::default(),
+            busy: false,
+            stuck: false,
+            pending: None,
+            last_order: None,
+        }
+    }
+
+    /// Has nothing under way that the next change would have to wait for.
+    fn is_free(&self) -> bool {
+        !self.busy && self.pending.is_none()
+    }
+}
+
+impl Crowd {
+    /// `shoppers` are users first and then guests.
+    pub(crate) fn new(
+        profile: Profile,
+        goods: Goods,
+        zones: Vec<String>,
+        shoppers: Vec<Shopper>,
+        run: String,
+        seed: u64,
+    ) -> Self {
+        let numbers = (0..).zip(&goods.products).map(|(number, product)| (product.id.clone(), number));
+        Self {
+            numbers: numbers.collect(),
+            goods,
+            zones,
+            users: shoppers.iter().filter(|shopper| shopper.credentials.is_some()).count(),
+            shoppers,
+            profile,
+            random: Random::new(seed),
+            run,
+            keys: 0,
+            unsettled: Vec::new(),
+            gone: Vec::new(),
+            placed: Vec::new(),
+            wrong: Wrong::default(),
+        }
+    }
+
+    /// The next request. What cannot be asked for now is a look at a product instead.
+    pub(crate) fn ask(&mut self, operation: Operation, at_ms: i64, out: &mut Vec<u8>) -> Asked {
+        let asked = match operation {
+            // A guest who has logged in leaves a place for another.
+            Operation::CategoryPage | Operation::ProductPage if !self.gone.is_empty() => self.new_guest(out),
+            Operation::CategoryPage => {
+                let path = self.goods.category_page(&mut self.random);
+                put(out, "GET", &path, Parts::default());
+                Some(Asked { operation, what: What::Page })
+            }
+            Operation::CartAdd => self.add(at_ms, out),
+            Operation::CartChange => self.change(out).or_else(|| self.add(at_ms, out)),
+            Operation::CartRead => {
+                let shopper = self.random.below(self.shoppers.len() as u64) as usize;
+                put(out, "GET", "/v1/cart", Parts::of(&self.shoppers[shopper].token));
+                Some(Asked { operation, what: What::Page })
+            }
+            Operation::Order => self.order(at_ms, out),
+            Operation::OrderStatus => self.status(out).or_else(|| self.history(out)),
+            Operation::OrderHistory => self.history(out),
+            Operation::Login => self.login(out),
+            Operation::ProductPage | Operation::GuestSession => None,
+        };
+        asked.unwrap_or_else(|| {
+            let product = self.choose(at_ms);
+            put(out, "GET", &format!("/v1/products/{}", self.goods.product(product).id), Parts::default());
+            Asked { operation: Operation::ProductPage, what: What::Page }
+        })
+    }
+
+    /// Takes an answer, or that there is none.
+    pub(crate) fn heard(&mut self, asked: Asked, outcome: Outcome<'_>) -> Verdict {
+        let verdict = match outcome {
+            Ok(answer) if answer.status == 503 || answer.status == 429 => Verdict::Shed,
+            Ok(answer) if (200..300).contains(&answer.status) && !answer.body.is_empty() => Verdict::Fine,
+            Ok(answer) if answer.status == 409 && code(answer) == Some("out_of_stock") => Verdict::Refused,
+            Ok(answer) => Verdict::Status(answer.status),
+            Err(lost) => Verdict::Lost(lost),
+        };
+        // What is refused is not done. Of everything else that did not go well nobody knows.
+        let done = match verdict {
+            Verdict::Fine => Some(Done::Surely),
+            Verdict::Refused => None,
+            Verdict::Status(status) if (400..500).contains(&status) => None,
+            _ => Some(Done::Perhaps),
+        };
+        match asked.what {
+            What::Page => {}
+            What::Add { shopper, product, units } => {
+                let shopper = self.released(shopper);
+                done.into_iter().for_each(|done| shopper.cart.add(product, units, done));
+            }
+            What::Set { shopper, product, units } => {
+                let shopper = self.released(shopper);
+                done.into_iter().for_each(|done| shopper.cart.set(product, units, done));
+            }
+            What::Clear { shopper } => {
+                let shopper = self.released(shopper);
+                shopper.stuck &= done != Some(Done::Surely);
+                done.into_iter().for_each(|done| shopper.cart.clear(done));
+            }
+            What::Order { shopper } => return self.heard_of_order(shopper, verdict, outcome),
+            What::Login { guest, user } => return self.heard_of_login(guest, user, verdict, done, outcome),
+            What::Guest { guest } => match (verdict, token(outcome)) {
+                (Verdict::Fine, Some(token)) => {
+                    let zone = self.shoppers[guest as usize].zone;
+                    self.shoppers[guest as usize] = Shopper::new(token, None, zone);
+                }
+                _ => self.gone.push(guest),
+            },
+        }
+        verdict
+    }
+
+    /// The lines of an order or a cart by the numbers of their products; `None` when one is of no product.
+    pub(crate) fn numbered(&self, items: &[LineAnswer<'_>]) -> Option<BTreeMap<u32, u64>> {
+        items.iter().map(|item| Some((*self.numbers.get(item.product_id)?, item.quantity))).collect()
+    }
+
+    /// Users whose last order may or may not be placed.
+    pub(crate) fn unsettled(&self) -> &[u32] {
+        &self.unsettled
+    }
+
+    /// The request for an order of which it is not known what became.
+    pub(crate) fn ask_again(&mut self, user: u32, out: &mut Vec<u8>) -> Option<Asked> {
+        let shopper = &mut self.shoppers[user as usize];
+        let pending = shopper.pending.as_ref()?;
+        shopper.busy = true;
+        let parts = Parts {
+            token: Some(&shopper.token),
+            idempotency_key: Some(&pending.key),
+            body: Some(&pending.body),
+        };
+        put(out, "POST", "/v1/orders", parts);
+        Some(Asked { operation: Operation::Order, what: What::Order { shopper: user } })
+    }
+
+    fn released(&mut self, shopper: u32) -> &mut Shopper {
+        let shopper = &mut self.shoppers[shopper as usize];
+        shopper.busy = false;
+        shopper
+    }
+
+    /// A product that somebody wants; in a flash sale mostly the one that all want.
+    fn choose(&mut self, at_ms: i64) -> u32 {
+        let flash = self.profile.flash.iter().find(|flash| {
+            (flash.at.as_ms()..flash.at.as_ms().saturating_add(flash.lasts.as_ms())).contains(&at_ms)
+        });
+        match flash {
+            Some(flash) if self.random.percent(flash.percent) => self.goods.most_wanted(),
+            _ => self.goods.wanted(&mut self.random),
+        }
+    }
+
+    /// Somebody of these who is free.
+    fn somebody(&mut self, from: usize, to: usize, wanted: impl Fn(&Shopper) -> bool) -> Option<u32> {
+        let count = (to - from) as u64;
+        (0..TRIES_MAX).find_map(|_| {
+            let at = from + self.random.below(count) as usize;
+            let shopper = &self.shoppers[at];
+            (shopper.is_free() && wanted(shopper)).then_some(at as u32)
+        })
+    }
+
+    fn anybody(&mut self, wanted: impl Fn(&Shopper) -> bool) -> Option<u32> {
+        // A guest who is gone has no token.
+        self.somebody(0, self.shoppers.len(), |shopper| !shopper.token.is_empty() && wanted(shopper))
+    }
+
+    fn add(&mut self, at_ms: i64, out: &mut Vec<u8>) -> Option<Asked> {
+        let shopper = self.anybody(|_| true)?;
+        let mut product = self.choose(at_ms);
+        let units = 1 + self.random.below(UNITS_MAX);
+        let lines = &self.shoppers[shopper as usize].cart.lines;
+        if lines.len() >= self.profile.shoppers.cart_lines_max {
+            let nth = self.random.below(lines.len() as u64) as usize;
+            product = *self.shoppers[shopper as usize].cart.lines.keys().nth(nth)?;
+        }
+        let Shopper { token, zone, busy, .. } = &mut self.shoppers[shopper as usize];
+        *busy = true;
+        let body = format!(
+            r#"{{"product_id":"{}","quantity":{units},"geo_zone":"{}"}}"#,
+            self.goods.product(product).id,
+            self.zones[usize::from(*zone)]
+        );
+        put(out, "POST", "/v1/cart/items", Parts { body: Some(&body), ..Parts::of(token) });
+        Some(Asked { operation: Operation::CartAdd, what: What::Add { shopper, product, units } })
+    }
+
+    fn change(&mut self, out: &mut Vec<u8>) -> Option<Asked> {
+        let shopper = self.anybody(|shopper| !shopper.cart.lines.is_empty())?;
+        let (chance, units) = (self.random.below(100), 1 + self.random.below(UNITS_MAX));
+        let Shopper { token, cart, stuck, busy, .. } = &mut self.shoppers[shopper as usize];
+        let nth = self.random.below(cart.lines.len() as u64) as usize;
+        let product = *cart.lines.keys().nth(nth)?;
+        *busy = true;
+        let what = if *stuck || chance < 5 {
+            put(out, "DELETE", "/v1/cart", Parts::of(token));
+            What::Clear { shopper }
+        } else {
+            let path = format!("/v1/cart/items/{}", self.goods.product(product).id);
+            if chance < 30 {
+                put(out, "DELETE", &path, Parts::of(token));
+                What::Set { shopper, product, units: 0 }
+            } else {
+                let body = format!(r#"{{"quantity":{units}}}"#);
+                put(out, "PUT", &path, Parts { body: Some(&body), ..Parts::of(token) });
+                What::Set { shopper, product, units }
+            }
+        };
+        Some(Asked { operation: Operation::CartChange, what })
+    }
+
+    fn order(&mut self, at_ms: i64, out: &mut Vec<u8>) -> Option<Asked> {
+        if let Some(at) = self.unsettled.iter().position(|user| !self.shoppers[*user as usize].busy) {
+            let user = self.unsettled[at];
+            return self.ask_again(user, out);
+        }
+        let wholesale =
+            self.profile.wholesale.filter(|wholesale| self.random.percent(wholesale.orders_percent));
+        let user = match wholesale {
+            Some(_) => self.shoppers[0].is_free().then_some(0)?,
+            None => self.somebody(0, self.users, |_| true)?,
+        };
+        let of_cart = wholesale.is_none() && self.random.percent(self.profile.shoppers.cart_orders_percent);
+        let shopper = &self.shoppers[user as usize];
+        let of_cart = of_cart && !shopper.stuck && shopper.cart.lines.values().any(|units| units.low > 0);
+        let mut zone = shopper.zone;
+        let lines = (!of_cart).then(|| {
+            let wanted = wholesale.map_or(1, |wholesale| wholesale.lines);
+            let mut lines = BTreeMap::new();
+            for _ in 0..wanted {
+                let units = 1 + self.random.below(UNITS_MAX);
+                lines.insert(self.choose(at_ms), units);
+            }
+            lines
+        });
+        if self.profile.goods.flash_stock.is_some() {
+            zone = 0;
+        }
+        let body = self.order_body(zone, lines.as_ref());
+        self.keys += 1;
+        let key = format!("{}-{}", self.run, self.keys);
+        self.shoppers[user as usize].pending = Some(Box::new(Pending { key, body, zone, lines }));
+        self.ask_again(user, out)
+    }
+
+    fn order_body(&self, zone: u16, lines: Option<&BTreeMap<u32, u64>>) -> String {
+        let mut body = format!(r#"{{"geo_zone":"{}""#, self.zones[usize::from(zone)]);
+        for (at, (product, units)) in lines.into_iter().flatten().enumerate() {
+            let before = if at == 0 { r#","items":["# } else { "," };
+            let id = &self.goods.product(*product).id;
+            // Writing to memory cannot fail.
+            let _ = write!(body, r#"{before}{{"product_id":"{id}","quantity":{units}}}"#);
+        }
+        body.push_str(if lines.is_some() { "]}" } else { "}" });
+        body
+    }
+
+    fn history(&mut self, out: &mut Vec<u8>) -> Option<Asked> {
+        let user = self.random.below(self.users as u64) as usize;
+        put(out, "GET", "/v1/orders?limit=20", Parts::of(&self.shoppers[user].token));
+        Some(Asked { operation: Operation::OrderHistory, what: What::Page })
+    }
+
+    fn status(&mut self, out: &mut Vec<u8>) -> Option<Asked> {
+        let user = self.somebody(0, self.users, |shopper| shopper.last_order.is_some())?;
+        let Shopper { token, last_order, .. } = &self.shoppers[user as usize];
+        put(out, "GET", &format!("/v1/orders/{}", last_order.as_deref()?), Parts::of(token));
+        Some(Asked { operation: Operation::OrderStatus, what: What::Page })
+    }
+
+    fn login(&mut self, out: &mut Vec<u8>) -> Option<Asked> {
+        let all = self.shoppers.len();
+        let guest = self.somebody(self.users, all, |guest| !guest.token.is_empty())?;
+        let user = self.somebody(0, self.users, |_| true)?;
+        self.shoppers[guest as usize].busy = true;
+        self.shoppers[user as usize].busy = true;
+        let credentials = self.shoppers[user as usize].credentials.as_deref();
+        let parts = Parts { body: credentials, ..Parts::of(&self.shoppers[guest as usize].token) };
+        put(out, "POST", "/v1/sessions/login", parts);
+        Some(Asked { operation: Operation::Login, what: What::Login { guest, user } })
+    }
+
+    fn new_guest(&mut self, out: &mut Vec<u8>) -> Option<Asked> {
+        let guest = self.gone.pop()?;
+        put(out, "POST", "/v1/sessions", Parts { body: Some("{}"), ..Parts::default() });
+        Some(Asked { operation: Operation::GuestSession, what: What::Guest { guest } })
+    }
+
+    fn heard_of_order(&mut self, user: u32, verdict: Verdict, outcome: Outcome<'_>) -> Verdict {
+        let shopper = self.released(user);
+        let Some(pending) = shopper.pending.take() else { return Verdict::Wrong };
+        self.unsettled.retain(|unsettled| *unsettled != user);
+        match (verdict, outcome) {
+            (Verdict::Fine, Ok(answer)) => self.placed(user, *pending, answer),
+            (Verdict::Refused, _) => {
+                self.shoppers[user as usize].stuck |= pending.lines.is_none();
+                verdict
+            }
+            // Aborted for good: nothing was taken.
+            (Verdict::Status(409), Ok(answer)) if code(answer) == Some("checkout_aborted") => verdict,
+            (Verdict::Status(status), _) if (400..500).contains(&status) && status != 409 => verdict,
+            _ => {
+                self.shoppers[user as usize].pending = Some(pending);
+                self.unsettled.push(user);
+                verdict
+            }
+        }
+    }
+
+    fn placed(&mut self, user: u32, pending: Pending, answer: Answer<'_>) -> Verdict {
+        let parsed: Option<OrderAnswer<'_>> = serde_json::from_slice(answer.body).ok();
+        let lines = parsed.as_ref().and_then(|order| self.numbered(&order.items));
+        let (Some(order), Some(lines)) = (parsed, lines) else {
+            self.wrong.tell(|| format!("an order was answered with {}", shown(answer.body)));
+            return Verdict::Wrong;
+        };
+        let shopper = &mut self.shoppers[user as usize];
+        let other = match &pending.lines {
+            Some(asked_for) => (*asked_for != lines).then(|| format!("{lines:?} instead of {asked_for:?}")),
+            None => {
+                let other = shopper.cart.differs(&lines);
+                shopper.cart.clear(Done::Surely);
+                other.map(|(product, known, units)| {
+                    format!("{units} of product {product}, known were {known:?}")
+                })
+            }
+        };
+        let id: Box<str> = order.order_id.into();
+        shopper.last_order = Some(id.clone());
+        let lines = lines.into_iter().collect();
+        self.placed.push(Placed { id: id.clone(), shopper: user, zone: pending.zone, lines });
+        match other {
+            None => Verdict::Fine,
+            Some(other) => {
+                self.wrong.tell(|| format!("order {id} has other lines than were ordered: {other}"));
+                Verdict::Wrong
+            }
+        }
+    }
+
+    fn heard_of_login(
+        &mut self,
+        guest: u32,
+        user: u32,
+        verdict: Verdict,
+        done: Option<Done>,
+        outcome: Outcome<'_>,
+    ) -> Verdict {
+        self.released(user);
+        let Some(done) = done else {
+            self.released(guest);
+            return verdict;
+        };
+        // Who may have logged in is a guest no more.
+        let guest_cart = std::mem::take(&mut self.shoppers[guest as usize].cart);
+        self.shoppers[guest as usize].token.clear();
+        self.released(guest);
+        self.gone.push(guest);
+        let shopper = &mut self.shoppers[user as usize];
+        shopper.cart.merge(guest_cart, done);
+        match (verdict, token(outcome)) {
+            (Verdict::Fine, Some(token)) => {
+                shopper.token = token;
+                verdict
+            }
+            (Verdict::Fine, None) => Verdict::Wrong,
+            _ => verdict,
+        }
+    }
+}
+
+fn token(outcome: Outcome<'_>) -> Option<String> {
+    let session: SessionAnswer = serde_json::from_slice(outcome.ok()?.body).ok()?;
+    Some(session.token)
+}
+
+pub(crate) fn code<'a>(answer: Answer<'a>) -> Option<&'a str> {
+    serde_json::from_slice::<ProblemAnswer<'a>>(answer.body).ok().map(|problem| problem.code)
+}
+
+/// The beginning of a body, for people.
+pub(crate) fn shown(body: &[u8]) -> String {
+    const SHOWN_CHARS: usize = 200;
+    String::from_utf8_lossy(body).chars().take(SHOWN_CHARS).collect()
+}

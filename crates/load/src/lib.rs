@@ -1,0 +1,37 @@
+//! Load as a crowd of shoppers makes it, and whether the shop kept its promises under it.
+//!
+//! - [`profile`]: what the crowd does, as a file;
+//! - `schedule`: when requests are due, which follows from the rate and not from the answers;
+//! - `crowd`: who asks for what, and what they know of what the shop has done for them;
+//! - [`wire`]: many connections on one thread;
+//! - `run`: all of that at once, and `record`: what came of it;
+//! - `oracle`: everything that was acknowledged is looked for;
+//! - [`report`]: the same for people and for programs, and two of them compared.
+
+mod alias;
+mod asking;
+mod crowd;
+pub mod findmax;
+mod goods;
+pub mod machine;
+mod operation;
+mod oracle;
+pub mod profile;
+mod record;
+pub mod report;
+mod request;
+mod run;
+mod schedule;
+mod shop;
+#[cfg(test)]
+mod test_server;
+mod visit;
+pub mod wire;
+
+pub use self::{
+    operation::Operation,
+    oracle::{Check, Findings},
+    record::{Latency, OperationResult, Second},
+    shop::{Progress, ShopError},
+    visit::{Stretch, Visit, VisitSpec},
+};

@@ -1,0 +1,436 @@
+//! Whether the shop kept its promises: everything that it acknowledged is looked for when the load is over.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    asking::{Heard, ask_all},
+    crowd::{Crowd, LineAnswer, OrderAnswer, Wrong},
+    request::{Parts, encoded, put},
+    shop::{self, AllStock, Progress, ShopError, Stock, all},
+    wire::Wire,
+};
+
+/// How long a shop may take to finish what it has begun: the reconciler's time for a checkout that was left open.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(60);
+const SETTLE_PAUSE: Duration = Duration::from_millis(500);
+const PAGE_ORDERS: usize = 100;
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Findings {
+    /// ORD-1: every acknowledged order, by its id.
+    pub orders: Check,
+    /// ORD-1: every acknowledged order, in its owner's history.
+    pub histories: Check,
+    /// ORD-2: no order that nobody was told of, and none twice.
+    pub unasked_orders: Check,
+    /// CRT-1: every cart, against what was acknowledged.
+    pub carts: Check,
+    /// STK-1, STK-2: the stock of every product in every zone.
+    pub stock: Check,
+    /// What the shop itself has counted against its promises. Nobody but an operator is told.
+    pub invariants: Option<Check>,
+    /// Answers during the run that cannot be right.
+    pub answers_wrong: u64,
+    /// Orders whose answer was lost, asked for once more under the same key.
+    pub settled: u64,
+    /// Those of which it could not be found out what became.
+    pub unsettled: u64,
+    pub examples: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    pub looked_at: u64,
+    pub wrong: u64,
+}
+
+impl Findings {
+    pub fn is_right(&self) -> bool {
+        let Self { orders, histories, unasked_orders, carts, stock, invariants, .. } = self;
+        let checks =
+            [Some(*orders), Some(*histories), Some(*unasked_orders), Some(*carts), Some(*stock), *invariants];
+        checks.into_iter().flatten().all(|check| check.wrong == 0)
+            && self.answers_wrong == 0
+            && self.unsettled == 0
+    }
+}
+
+#[derive(Deserialize)]
+struct CartAnswer<'a> {
+    #[serde(borrow)]
+    items: Vec<LineAnswer<'a>>,
+}
+
+#[derive(Deserialize)]
+struct OrderPage {
+    items: Vec<OrderId>,
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct OrderId {
+    order_id: String,
+}
+
+#[derive(Deserialize)]
+struct Counted {
+    items: Vec<Invariant>,
+}
+
+#[derive(Deserialize)]
+struct Invariant {
+    name: String,
+    violations: u64,
+}
+
+/// Looks at everything. `before` is the stock when the run began.
+pub(crate) fn look(
+    wire: &mut Wire,
+    crowd: &mut Crowd,
+    before: &AllStock,
+    seen_before: &HashMap<u32, BTreeSet<String>>,
+    operator: Option<&str>,
+    progress: Progress<'_>,
+) -> Result<Findings, ShopError> {
+    let (settled, unsettled) = settle(wire, crowd)?;
+    let mut wrong = std::mem::take(&mut crowd.wrong);
+    let answers_wrong = wrong.count;
+    let orders = orders(wire, crowd, &mut wrong, progress)?;
+    let (histories, unasked_orders) = histories(wire, crowd, seen_before, &mut wrong, progress)?;
+    let carts = carts(wire, crowd, &mut wrong, progress)?;
+    let stock = stock(wire, crowd, before, operator, &mut wrong, progress)?;
+    let invariants = match operator {
+        Some(operator) => Some(invariants(wire, operator, &mut wrong)?),
+        None => None,
+    };
+    Ok(Findings {
+        orders,
+        histories,
+        unasked_orders,
+        carts,
+        stock,
+        invariants,
+        answers_wrong,
+        settled,
+        unsettled,
+        examples: wrong.examples,
+    })
+}
+
+/// The orders of every user, as they stand in the histories. Users may have shopped before.
+pub(crate) fn known_orders(
+    wire: &mut Wire,
+    crowd: &Crowd,
+    progress: Progress<'_>,
+) -> Result<HashMap<u32, BTreeSet<String>>, ShopError> {
+    let users: Vec<u32> = (0..crowd.shoppers.len() as u32)
+        .filter(|at| crowd.shoppers[*at as usize].credentials.is_some())
+        .collect();
+    let mut found: HashMap<u32, BTreeSet<String>> = HashMap::new();
+    // Users with a next page, and where it begins.
+    let mut open: Vec<(u32, Option<String>)> = users.into_iter().map(|user| (user, None)).collect();
+    while !open.is_empty() {
+        let pages: Vec<OrderPage> = all(
+            wire,
+            "reading histories",
+            open.len(),
+            progress,
+            |number, out| {
+                let (user, after) = &open[number];
+                let after = after.as_ref().map(|after| format!("&after={}", encoded(after)));
+                let path = format!("/v1/orders?limit={PAGE_ORDERS}{}", after.unwrap_or_default());
+                put(out, "GET", &path, Parts::of(&crowd.shoppers[*user as usize].token));
+            },
+            |_, answer| (answer.status == 200).then(|| serde_json::from_slice(answer.body).ok()).flatten(),
+        )?;
+        let read = std::mem::take(&mut open).into_iter().zip(pages);
+        for ((user, _), page) in read {
+            found.entry(user).or_default().extend(page.items.into_iter().map(|order| order.order_id));
+            if page.next.is_some() {
+                open.push((user, page.next));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Asks again for every order whose answer was lost. Under its key it is placed once at most.
+fn settle(wire: &mut Wire, crowd: &mut Crowd) -> Result<(u64, u64), ShopError> {
+    let open: Vec<u32> = crowd.unsettled().to_vec();
+    let mut asked = vec![None; open.len()];
+    // Both closures need the crowd, one after the other.
+    let crowd = std::cell::RefCell::new(crowd);
+    let asked_of = std::cell::RefCell::new(&mut asked);
+    ask_all(
+        wire,
+        open.len(),
+        SETTLE_PATIENCE,
+        |number, out| asked_of.borrow_mut()[number] = crowd.borrow_mut().ask_again(open[number], out),
+        |number, outcome| {
+            let mut crowd = crowd.borrow_mut();
+            if let Some(asked) = asked_of.borrow_mut()[number].take() {
+                crowd.heard(asked, outcome);
+            }
+            if crowd.unsettled().contains(&open[number]) { Heard::Again } else { Heard::Done }
+        },
+    )?;
+    let left = crowd.borrow().unsettled().len() as u64;
+    Ok((open.len() as u64 - left, left))
+}
+
+fn orders(
+    wire: &mut Wire,
+    crowd: &Crowd,
+    wrong: &mut Wrong,
+    progress: Progress<'_>,
+) -> Result<Check, ShopError> {
+    let mut check = Check { looked_at: crowd.placed.len() as u64, wrong: 0 };
+    let found = all(
+        wire,
+        "reading orders back",
+        crowd.placed.len(),
+        progress,
+        |number, out| {
+            let placed = &crowd.placed[number];
+            let token = &crowd.shoppers[placed.shopper as usize].token;
+            put(out, "GET", &format!("/v1/orders/{}", placed.id), Parts::of(token));
+        },
+        |number, answer| match answer.status {
+            200 => {
+                let order: Option<OrderAnswer<'_>> = serde_json::from_slice(answer.body).ok();
+                let placed = &crowd.placed[number];
+                let same = order.is_some_and(|order| {
+                    let lines = crowd.numbered(&order.items);
+                    *order.order_id == *placed.id
+                        && lines.is_some_and(|lines| lines.into_iter().eq(placed.lines.iter().copied()))
+                });
+                Some(if same { Found::Same } else { Found::Other })
+            }
+            404 => Some(Found::Not),
+            _ => None,
+        },
+    )?;
+    for (placed, found) in crowd.placed.iter().zip(found) {
+        if found != Found::Same {
+            check.wrong += 1;
+            wrong.tell(|| format!("ORD-1: the acknowledged order {} is {}", placed.id, found.words()));
+        }
+    }
+    Ok(check)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Same,
+    Other,
+    Not,
+}
+
+impl Found {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Same => "there",
+            Self::Other => "there with other lines",
+            Self::Not => "not there",
+        }
+    }
+}
+
+fn histories(
+    wire: &mut Wire,
+    crowd: &Crowd,
+    seen_before: &HashMap<u32, BTreeSet<String>>,
+    wrong: &mut Wrong,
+    progress: Progress<'_>,
+) -> Result<(Check, Check), ShopError> {
+    let found = known_orders(wire, crowd, progress)?;
+    let (mut missing, mut unasked) = (Check::default(), Check::default());
+    let mut placed: HashMap<u32, BTreeSet<&str>> = HashMap::new();
+    for order in &crowd.placed {
+        placed.entry(order.shopper).or_default().insert(&order.id);
+        missing.looked_at += 1;
+        if !found.get(&order.shopper).is_some_and(|orders| orders.contains(&*order.id)) {
+            missing.wrong += 1;
+            wrong
+                .tell(|| format!("ORD-1: the acknowledged order {} is not in its owner's history", order.id));
+        }
+    }
+    let unsettled: BTreeSet<u32> = crowd.unsettled().iter().copied().collect();
+    for (user, orders) in found.iter().filter(|(user, _)| !unsettled.contains(user)) {
+        for order in orders {
+            unasked.looked_at += 1;
+            let known = placed.get(user).is_some_and(|placed| placed.contains(order.as_str()))
+                || seen_before.get(user).is_some_and(|seen| seen.contains(order));
+            if !known {
+                unasked.wrong += 1;
+                wrong.tell(|| format!("ORD-2: there is an order {order} that was never acknowledged"));
+            }
+        }
+    }
+    Ok((missing, unasked))
+}
+
+fn carts(
+    wire: &mut Wire,
+    crowd: &Crowd,
+    wrong: &mut Wrong,
+    progress: Progress<'_>,
+) -> Result<Check, ShopError> {
+    let owners: Vec<usize> = (0..crowd.shoppers.len())
+        .filter(|at| {
+            let shopper = &crowd.shoppers[*at];
+            // Guests who are gone have none, and of a lost order nobody knows what it took.
+            !shopper.token.is_empty() && shopper.pending.is_none()
+        })
+        .collect();
+    let found = all(
+        wire,
+        "comparing carts",
+        owners.len(),
+        progress,
+        |number, out| put(out, "GET", "/v1/cart", Parts::of(&crowd.shoppers[owners[number]].token)),
+        |_, answer| {
+            let cart: CartAnswer<'_> = serde_json::from_slice(answer.body).ok()?;
+            (answer.status == 200).then(|| crowd.numbered(&cart.items))
+        },
+    )?;
+    let mut check = Check { looked_at: owners.len() as u64, wrong: 0 };
+    for (owner, lines) in owners.iter().zip(found) {
+        let differs = match lines {
+            Some(lines) => crowd.shoppers[*owner].cart.differs(&lines).map(|(product, known, units)| {
+                let id = &crowd.goods.product(product).id;
+                format!("{units} of {id} instead of {} to {}", known.low, known.high)
+            }),
+            None => Some("a product that was never put in".to_owned()),
+        };
+        if let Some(differs) = differs {
+            check.wrong += 1;
+            wrong.tell(|| format!("CRT-1: the cart of shopper {owner} has {differs}"));
+        }
+    }
+    Ok(check)
+}
+
+/// A stock that is not what it must be.
+#[derive(Debug, PartialEq, Eq)]
+enum Differs {
+    /// The shop may be about to finish something.
+    Yet(String),
+    ForGood(String),
+}
+
+/// What a product's stock in a zone must be, when so many units were ordered.
+fn stock_differs(before: Stock, after: Stock, ordered: u64, detailed: bool) -> Option<Differs> {
+    if !detailed {
+        let Stock { available, .. } = before;
+        let words = || format!("{available} were available, {ordered} ordered, {} are left", after.available);
+        return (available.checked_sub(ordered) != Some(after.available)).then(|| Differs::Yet(words()));
+    }
+    let sum = |stock: Stock| stock.available + stock.reserved + stock.sold;
+    if sum(before) != sum(after) {
+        Some(Differs::ForGood(format!("STK-1: {before:?} became {after:?}")))
+    } else if after.reserved > 0 {
+        Some(Differs::Yet(format!("{} are still reserved", after.reserved)))
+    } else if after.sold != before.sold + ordered {
+        let sold = after.sold.abs_diff(before.sold);
+        Some(Differs::Yet(format!("{ordered} were ordered, and {sold} sold")))
+    } else {
+        None
+    }
+}
+
+fn stock(
+    wire: &mut Wire,
+    crowd: &Crowd,
+    before: &AllStock,
+    operator: Option<&str>,
+    wrong: &mut Wrong,
+    progress: Progress<'_>,
+) -> Result<Check, ShopError> {
+    let mut ordered: BTreeMap<(u32, u16), u64> = BTreeMap::new();
+    for order in &crowd.placed {
+        for (product, units) in &order.lines {
+            *ordered.entry((*product, order.zone)).or_default() += units;
+        }
+    }
+    let until = Instant::now() + SETTLE_PATIENCE;
+    loop {
+        let after = shop::stock(wire, &crowd.goods, operator, progress)?;
+        let mut check = Check::default();
+        let (mut differences, mut may_settle) = (Vec::new(), false);
+        for (product, (before, after)) in before.iter().zip(&after).enumerate() {
+            let zones: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+            for zone in zones {
+                let number = crowd.zones.iter().position(|known| known == zone);
+                let units = number.and_then(|number| ordered.get(&(product as u32, number as u16)));
+                let of = |stock: &BTreeMap<String, Stock>| stock.get(zone).copied().unwrap_or_default();
+                let (before, after) = (of(before), of(after));
+                check.looked_at += 1;
+                let ordered = units.copied().unwrap_or_default();
+                if let Some(differs) = stock_differs(before, after, ordered, operator.is_some()) {
+                    may_settle |= matches!(differs, Differs::Yet(_));
+                    let (Differs::Yet(differs) | Differs::ForGood(differs)) = differs;
+                    differences.push(format!("{} in {zone}: {differs}", crowd.goods.products[product].id));
+                }
+            }
+        }
+        // What was left half done is finished by the shop itself.
+        if !may_settle || Instant::now() >= until {
+            check.wrong = differences.len() as u64;
+            differences.into_iter().for_each(|difference| wrong.tell(|| difference));
+            return Ok(check);
+        }
+        std::thread::sleep(SETTLE_PAUSE);
+    }
+}
+
+fn invariants(wire: &mut Wire, operator: &str, wrong: &mut Wrong) -> Result<Check, ShopError> {
+    let counted: Counted =
+        shop::one(wire, "reading the shop's own count", "/v1/ops/invariants", Some(operator))?;
+    let mut check = Check { looked_at: counted.items.len() as u64, wrong: 0 };
+    for invariant in counted.items.iter().filter(|invariant| invariant.violations > 0) {
+        check.wrong += 1;
+        wrong.tell(|| format!("{}: the shop itself has counted {}", invariant.name, invariant.violations));
+    }
+    Ok(check)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEFORE: Stock = Stock { available: 10, reserved: 0, sold: 5 };
+
+    #[test]
+    fn every_unit_is_somewhere() {
+        let sold = Stock { available: 7, reserved: 0, sold: 8 };
+        assert_eq!(stock_differs(BEFORE, sold, 3, true), None);
+        for (after, ordered, what) in [
+            (Stock { available: 8, ..sold }, 3, "STK-1"),
+            (Stock { available: 7, reserved: 3, sold: 5 }, 3, "still reserved"),
+            (sold, 2, "2 were ordered, and 3 sold"),
+            (BEFORE, 1, "1 were ordered, and 0 sold"),
+        ] {
+            let differs = stock_differs(BEFORE, after, ordered, true).expect(what);
+            assert!(format!("{differs:?}").contains(what), "{differs:?}");
+        }
+        assert_eq!(stock_differs(BEFORE, sold, 3, false), None);
+        assert!(stock_differs(BEFORE, sold, 4, false).is_some());
+        assert!(stock_differs(BEFORE, sold, 11, false).is_some());
+    }
+
+    #[test]
+    fn one_wrong_thing_is_enough() {
+        assert!(Findings::default().is_right());
+        let wrong = Check { looked_at: 1, wrong: 1 };
+        assert!(!Findings { carts: wrong, ..Findings::default() }.is_right());
+        assert!(!Findings { invariants: Some(wrong), ..Findings::default() }.is_right());
+        assert!(!Findings { unsettled: 1, ..Findings::default() }.is_right());
+    }
+}

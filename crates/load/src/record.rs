@@ -1,0 +1,227 @@
+//! What a run looked like: every answer counted and timed, second by second and over all.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use crate::{crowd::Verdict, operation::Operation};
+
+const LATENCY_US_MAX: u64 = 600_000_000;
+const DIGITS: u8 = 3;
+
+pub(crate) struct Record {
+    operations: Vec<OfOperation>,
+    /// How late requests were sent, after they were due.
+    late: Histogram<u64>,
+    seconds: Vec<Second>,
+    now: OfNow,
+}
+
+struct OfOperation {
+    latency: Histogram<u64>,
+    verdicts: BTreeMap<Verdict, u64>,
+}
+
+/// The second that is not over yet.
+struct OfNow {
+    second: u64,
+    sent: u64,
+    shed: u64,
+    failed: u64,
+    latencies: Vec<Histogram<u64>>,
+}
+
+/// One second of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Second {
+    pub sent: u64,
+    pub answered: u64,
+    pub shed: u64,
+    pub failed: u64,
+    /// Of the answers that came in this second.
+    pub operations: BTreeMap<Operation, Latency>,
+}
+
+/// From the moment a request was due to its answer, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Latency {
+    pub count: u64,
+    pub p50_us: u64,
+    pub p90_us: u64,
+    pub p99_us: u64,
+    pub p999_us: u64,
+    pub max_us: u64,
+}
+
+impl Latency {
+    fn of(histogram: &Histogram<u64>) -> Self {
+        Self {
+            count: histogram.len(),
+            p50_us: histogram.value_at_quantile(0.5),
+            p90_us: histogram.value_at_quantile(0.9),
+            p99_us: histogram.value_at_quantile(0.99),
+            p999_us: histogram.value_at_quantile(0.999),
+            max_us: histogram.max(),
+        }
+    }
+}
+
+/// All answers to one kind of request.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OperationResult {
+    pub latency: Latency,
+    pub fine: u64,
+    /// By the rules of the shop.
+    pub refused: u64,
+    /// Because the shop had too much to do.
+    pub shed: u64,
+    /// By what went wrong.
+    pub failed: BTreeMap<String, u64>,
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_US_MAX, DIGITS).expect("fixed bounds that are right")
+}
+
+fn histograms() -> Vec<Histogram<u64>> {
+    Operation::ALL.iter().map(|_| histogram()).collect()
+}
+
+impl Record {
+    pub(crate) fn new() -> Self {
+        Self {
+            operations: histograms()
+                .into_iter()
+                .map(|latency| OfOperation { latency, verdicts: BTreeMap::new() })
+                .collect(),
+            late: histogram(),
+            seconds: Vec::new(),
+            now: OfNow { second: 0, sent: 0, shed: 0, failed: 0, latencies: histograms() },
+        }
+    }
+
+    pub(crate) fn sent(&mut self, at_ns: u64, late_ns: u64) {
+        self.move_to(at_ns);
+        self.late.saturating_record(late_ns / 1_000);
+        self.now.sent += 1;
+    }
+
+    pub(crate) fn answered(&mut self, operation: Operation, verdict: Verdict, at_ns: u64, took_ns: u64) {
+        self.move_to(at_ns);
+        let of = &mut self.operations[operation.index()];
+        *of.verdicts.entry(verdict).or_default() += 1;
+        match verdict {
+            Verdict::Fine | Verdict::Refused => {
+                of.latency.saturating_record(took_ns / 1_000);
+                self.now.latencies[operation.index()].saturating_record(took_ns / 1_000);
+            }
+            Verdict::Shed => self.now.shed += 1,
+            Verdict::Status(_) | Verdict::Lost(_) | Verdict::Wrong => self.now.failed += 1,
+        }
+    }
+
+    /// The last second that is over, and everything that is to be known of it.
+    pub(crate) fn last_second(&self) -> Option<&Second> {
+        self.seconds.last()
+    }
+
+    /// Ends the second that has begun.
+    pub(crate) fn end(&mut self) {
+        self.move_to((self.now.second + 1) * 1_000_000_000);
+    }
+
+    pub(crate) fn results(&self) -> BTreeMap<Operation, OperationResult> {
+        let all = Operation::ALL.iter().zip(&self.operations).filter(|(_, of)| !of.verdicts.is_empty());
+        all.map(|(operation, of)| (*operation, of.result())).collect()
+    }
+
+    pub(crate) fn seconds(&self) -> &[Second] {
+        &self.seconds
+    }
+
+    pub(crate) fn late(&self) -> Latency {
+        Latency::of(&self.late)
+    }
+
+    /// Of all reads, or of all writes.
+    pub(crate) fn over(&self, wanted: impl Fn(Operation) -> bool) -> Latency {
+        let mut all = histogram();
+        for (operation, of) in Operation::ALL.iter().zip(&self.operations) {
+            if wanted(*operation) {
+                all.add(&of.latency).expect("the same bounds");
+            }
+        }
+        Latency::of(&all)
+    }
+
+    fn move_to(&mut self, at_ns: u64) {
+        let second = at_ns / 1_000_000_000;
+        while self.now.second < second {
+            let operations: BTreeMap<Operation, Latency> = Operation::ALL
+                .iter()
+                .zip(&self.now.latencies)
+                .filter(|(_, latency)| !latency.is_empty())
+                .map(|(operation, latency)| (*operation, Latency::of(latency)))
+                .collect();
+            let OfNow { sent, shed, failed, .. } = self.now;
+            let in_time: u64 = operations.values().map(|latency| latency.count).sum();
+            self.seconds.push(Second { sent, answered: in_time + shed + failed, shed, failed, operations });
+            self.now.latencies.iter_mut().for_each(Histogram::reset);
+            (self.now.sent, self.now.shed, self.now.failed) = (0, 0, 0);
+            self.now.second += 1;
+        }
+    }
+}
+
+impl OfOperation {
+    fn result(&self) -> OperationResult {
+        let mut result =
+            OperationResult { latency: Latency::of(&self.latency), ..OperationResult::default() };
+        for (verdict, count) in &self.verdicts {
+            let failed = match verdict {
+                Verdict::Fine => {
+                    result.fine = *count;
+                    continue;
+                }
+                Verdict::Refused => {
+                    result.refused = *count;
+                    continue;
+                }
+                Verdict::Shed => {
+                    result.shed = *count;
+                    continue;
+                }
+                Verdict::Status(status) => format!("status {status}"),
+                Verdict::Lost(lost) => lost.to_string(),
+                Verdict::Wrong => "a wrong answer".to_owned(),
+            };
+            result.failed.insert(failed, *count);
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn seconds_are_cut_where_they_end() {
+        let mut record = Record::new();
+        record.sent(0, 0);
+        record.sent(SECOND / 2, 5_000_000);
+        record.answered(Operation::Order, Verdict::Fine, SECOND - 1, 30_000_000);
+        record.answered(Operation::Order, Verdict::Shed, 3 * SECOND, 1_000);
+        record.end();
+        let counts: Vec<(u64, u64, u64)> =
+            record.seconds().iter().map(|second| (second.sent, second.answered, second.shed)).collect();
+        assert_eq!(counts, [(2, 1, 0), (0, 0, 0), (0, 0, 0), (0, 1, 1)]);
+        let order = &record.results()[&Operation::Order];
+        assert_eq!((order.fine, order.shed, order.latency.count), (1, 1, 1));
+        assert_eq!(order.latency.p99_us / 100, 300);
+        assert!(record.late().max_us >= 5_000);
+    }
+}

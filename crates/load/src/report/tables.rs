@@ -1,0 +1,261 @@
+//! What the summary and the page both show.
+
+use std::fmt;
+
+use super::{
+    Report,
+    wording::{count, mebibytes, ms, number, plain, seconds, share},
+};
+use crate::{
+    oracle::{Check, Findings},
+    record::Latency,
+};
+
+const GAP: &str = "  ";
+
+pub(super) struct Table {
+    pub(super) heads: Vec<Cell>,
+    pub(super) rows: Vec<Vec<Cell>>,
+}
+
+pub(super) struct Cell {
+    pub(super) text: String,
+    /// `text` or `number`: words begin on the left, numbers end on the right.
+    pub(super) class: &'static str,
+}
+
+impl Table {
+    /// The first columns hold words, the others numbers.
+    pub(super) fn new<const COLUMNS: usize>(
+        words: usize,
+        heads: [&str; COLUMNS],
+        rows: impl IntoIterator<Item = [String; COLUMNS]>,
+    ) -> Self {
+        let cells = |texts: [String; COLUMNS]| -> Vec<Cell> {
+            let class = |column: usize| if column < words { "text" } else { "number" };
+            texts.into_iter().enumerate().map(|(column, text)| Cell { text, class: class(column) }).collect()
+        };
+        Self { heads: cells(heads.map(str::to_owned)), rows: rows.into_iter().map(cells).collect() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+}
+
+impl fmt::Display for Table {
+    /// Aligned, one line for each row.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines = || std::iter::once(&self.heads).chain(&self.rows);
+        let widths: Vec<usize> = (0..self.heads.len())
+            .map(|column| lines().map(|line| line[column].text.chars().count()).max().unwrap_or(0))
+            .collect();
+        for line in lines() {
+            let cells: Vec<String> =
+                line.iter().zip(&widths).map(|(cell, width)| cell.padded(*width)).collect();
+            writeln!(f, "{}", cells.join(GAP).trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+impl Cell {
+    fn padded(&self, width: usize) -> String {
+        match self.class {
+            "number" => format!("{:>width$}", self.text),
+            _ => format!("{:<width$}", self.text),
+        }
+    }
+}
+
+/// One check of the oracle.
+pub(super) struct Checked {
+    /// `None` when it is no promise by itself.
+    pub(super) promise: Option<&'static str>,
+    pub(super) what: &'static str,
+    pub(super) check: Check,
+}
+
+pub(super) fn checks(report: &Report, findings: &Findings) -> Vec<Checked> {
+    let Findings { orders, histories, unasked_orders, carts, stock, invariants, .. } = findings;
+    let answers = Check { looked_at: report.sent, wrong: findings.answers_wrong };
+    let lost = Check { looked_at: findings.settled + findings.unsettled, wrong: findings.unsettled };
+    [
+        (Some("ORD-1"), "acknowledged orders, by id", Some(*orders)),
+        (Some("ORD-1"), "acknowledged orders, in the history of their owner", Some(*histories)),
+        (Some("ORD-2"), "orders in histories, each asked for and there once", Some(*unasked_orders)),
+        (Some("CRT-1"), "carts, against what was acknowledged", Some(*carts)),
+        (Some("STK-1, STK-2"), "stocks of a product in a zone", Some(*stock)),
+        (None, "promises, as the shop itself has counted", *invariants),
+        (None, "requests, by whether the answer can be right", Some(answers)),
+        (None, "orders whose answer was lost, asked for again", Some(lost)),
+    ]
+    .into_iter()
+    .filter_map(|(promise, what, check)| Some(Checked { promise, what, check: check? }))
+    .collect()
+}
+
+pub(super) fn promises(report: &Report, findings: &Findings) -> Table {
+    Table::new(
+        2,
+        ["promise", "what", "looked at", "wrong"],
+        checks(report, findings).into_iter().map(|Checked { promise, what, check }| {
+            let promise = promise.unwrap_or("-").to_owned();
+            [promise, what.to_owned(), count(check.looked_at), count(check.wrong)]
+        }),
+    )
+}
+
+pub(super) fn operations(report: &Report) -> Table {
+    let heads = [
+        "operation",
+        "answers",
+        "per s",
+        "p50 ms",
+        "p90 ms",
+        "p99 ms",
+        "p99.9 ms",
+        "max ms",
+        "refused",
+        "shed",
+        "failed",
+    ];
+    let per_s = |count: u64| if report.took_s > 0.0 { count as f64 / report.took_s } else { 0.0 };
+    Table::new(
+        1,
+        heads,
+        report.operations.iter().map(|(operation, of)| {
+            let [p50, p90, p99, p999, max] = quantiles(&of.latency);
+            [
+                operation.name().to_owned(),
+                count(of.latency.count),
+                number(per_s(of.latency.count)),
+                p50,
+                p90,
+                p99,
+                p999,
+                max,
+                count(of.refused),
+                count(of.shed),
+                count(of.failed.values().sum()),
+            ]
+        }),
+    )
+}
+
+/// Reads and writes, each with its limit.
+pub(super) fn classes(report: &Report) -> Table {
+    let classes = [
+        ("reads", report.reads, report.limits.map(|limits| limits.read_p99_us)),
+        ("writes", report.writes, report.limits.map(|limits| limits.write_p99_us)),
+    ];
+    let heads =
+        ["class", "answers", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "max ms", "limit of p99 ms", "kept"];
+    Table::new(
+        1,
+        heads,
+        classes.into_iter().map(|(class, latency, limit_us)| {
+            let [p50, p90, p99, p999, max] = quantiles(&latency);
+            let limit = limit_us.map_or("-".to_owned(), ms);
+            let kept = limit_us.map_or("-", |limit_us| if latency.p99_us <= limit_us { "yes" } else { "no" });
+            [class.to_owned(), count(latency.count), p50, p90, p99, p999, max, limit, kept.to_owned()]
+        }),
+    )
+}
+
+/// What went wrong with which request.
+pub(super) fn failures(report: &Report) -> Table {
+    let rows = report.operations.iter().flat_map(|(operation, of)| {
+        of.failed.iter().map(|(kind, failed)| [operation.name().to_owned(), plain(kind), count(*failed)])
+    });
+    Table::new(2, ["operation", "failure", "count"], rows)
+}
+
+/// Everything that is one line.
+pub(super) fn facts(report: &Report) -> Vec<(&'static str, String)> {
+    let sent = format!(
+        "{} of {} planned ({}) in {} s",
+        count(report.sent),
+        count(report.planned),
+        share(report.sent_share),
+        seconds(report.took_s)
+    );
+    let answered = format!(
+        "{} ({} per s), {} of them refused; {} shed, {} failed",
+        count(report.answered()),
+        number(report.answered_per_s()),
+        count(report.refused()),
+        count(report.shed()),
+        count(report.failed())
+    );
+    let [p50, _, p99, _, max] = quantiles(&report.late);
+    let late = format!("p50 {p50} ms, p99 {p99} ms, max {max} ms after they were due");
+    let shop_cpu = report.shop_cpu_us.map_or("unknown of the shop".to_owned(), |us| {
+        format!("{} us of the shop for a request answered", number(us))
+    });
+    let cpu =
+        format!("{} us of the generator for a request sent, {shop_cpu}", number(report.generator_cpu_us));
+    let memory = report.shop_memory_bytes.map(|bytes| {
+        format!("{} before, {} after, of the shop", mebibytes(bytes.before), mebibytes(bytes.after))
+    });
+    [
+        Some(("sent", sent)),
+        Some(("answered", answered)),
+        Some(("sent late", late)),
+        Some(("CPU", cpu)),
+        memory.map(|memory| ("memory", memory)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// How the load was made.
+pub(super) fn conditions(report: &Report) -> String {
+    format!(
+        "{} requests/s for {} s {}, {} connections, seed {}",
+        number(report.rate),
+        number(report.lasts_s),
+        if report.even { "at equal distances" } else { "at random moments" },
+        report.connections,
+        report.seed
+    )
+}
+
+/// How it ended: `exit 0`, or by a signal.
+pub(super) fn ending(exit_code: Option<i32>) -> String {
+    exit_code.map_or("ended by a signal".to_owned(), |code| format!("exit {code}"))
+}
+
+fn quantiles(latency: &Latency) -> [String; 5] {
+    let Latency { p50_us, p90_us, p99_us, p999_us, max_us, .. } = *latency;
+    [p50_us, p90_us, p99_us, p999_us, max_us]
+        .map(|us| if latency.count == 0 { "-".to_owned() } else { ms(us) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_by_what_they_hold() {
+        let rows = [["shed", "1,000"], ["нет", "7"]].map(|row| row.map(str::to_owned));
+        let table = Table::new(1, ["what", "n"], rows);
+        assert_eq!(table.to_string(), "what      n\nshed  1,000\nнет       7\n");
+    }
+
+    #[test]
+    fn what_nobody_looked_at_is_no_row() {
+        let report = super::super::sample::report(3, 1.0);
+        let mut findings = report.findings.clone().expect("in the sample");
+        assert_eq!(promises(&report, &findings).rows.len(), 8);
+        findings.invariants = None;
+        assert_eq!(promises(&report, &findings).rows.len(), 7);
+    }
+
+    #[test]
+    fn without_answers_there_are_no_times() {
+        let table = classes(&super::super::sample::silent()).to_string();
+        assert!(table.lines().any(|line| line.starts_with("reads         0       -")), "{table}");
+    }
+}

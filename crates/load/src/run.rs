@@ -1,0 +1,189 @@
+//! A run: requests leave when they are due, whatever the shop does.
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use mobimir_core::random::Random;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::{
+    alias::Alias,
+    crowd::{Asked, Crowd},
+    operation::Operation,
+    profile::Profile,
+    record::{Record, Second},
+    schedule::Schedule,
+    wire::Wire,
+};
+
+/// A wait is at least this long: requests that are due meanwhile leave together.
+const WAIT_MIN: Duration = Duration::from_micros(50);
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan<'a> {
+    pub(crate) profile: &'a Profile,
+    pub(crate) rate: f64,
+    pub(crate) lasts: Duration,
+    pub(crate) even: bool,
+    pub(crate) seed: u64,
+}
+
+/// How a run went.
+pub(crate) struct Ran {
+    pub(crate) record: Record,
+    pub(crate) planned: u64,
+    pub(crate) sent: u64,
+    pub(crate) took: Duration,
+    /// Of the thread that made the load.
+    pub(crate) cpu: Duration,
+    pub(crate) interrupted: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Flight {
+    asked: Asked,
+    due_ns: u64,
+}
+
+/// Sends what is due until the time is up or somebody stops it, and waits for the last answers. `each_second` sees every
+/// second when it is over.
+pub(crate) fn run(
+    plan: Plan<'_>,
+    wire: &mut Wire,
+    crowd: &mut Crowd,
+    stop: &AtomicBool,
+    mut each_second: impl FnMut(&Second, Duration),
+) -> io::Result<Ran> {
+    let end_ns = u64::try_from(plan.lasts.as_nanos()).unwrap_or(u64::MAX);
+    let requests_max = plan.profile.requests_max.unwrap_or(u64::MAX);
+    let mut schedule = Schedule::new(plan.rate, plan.profile.ramp.clone(), end_ns, plan.seed)
+        .at_most(requests_max)
+        .even(plan.even)
+        .peekable();
+    let shares = Operation::ALL.map(|operation| plan.profile.mix.share(operation));
+    let mix = Alias::new(&shares).ok_or(io::ErrorKind::InvalidInput)?;
+    let mut random = Random::new(plan.seed ^ 0x006d_6978);
+    let mut record = Record::new();
+    // Numbers of flights are given again when they have landed.
+    let (mut flights, mut landed): (Vec<Option<Flight>>, Vec<usize>) = (Vec::new(), Vec::new());
+    let mut due = VecDeque::new();
+    let (mut planned, mut sent, mut seconds) = (0, 0, 0);
+    let mut request = Vec::new();
+    let mut interrupted = false;
+    let cpu_before = cpu_time();
+    let started = Instant::now();
+    loop {
+        let now = Instant::now();
+        let now_ns = since(started, now);
+        while let Some(at_ns) = schedule.next_if(|at_ns| *at_ns <= now_ns) {
+            planned += 1;
+            due.push_back(at_ns);
+        }
+        let over = now_ns >= end_ns || interrupted;
+        while !over && wire.free() > 0 {
+            let Some(due_ns) = due.pop_front() else { break };
+            request.clear();
+            let operation = Operation::ALL[mix.draw(&mut random)];
+            let asked = crowd.ask(operation, (due_ns / 1_000_000).cast_signed(), &mut request);
+            let ticket = landed.pop().unwrap_or_else(|| {
+                flights.push(None);
+                flights.len() - 1
+            });
+            flights[ticket] = Some(Flight { asked, due_ns });
+            record.sent(now_ns, now_ns - due_ns);
+            wire.send(ticket, &request, now);
+            sent += 1;
+        }
+        let under_way = flights.len() - landed.len();
+        let nothing_to_come = due.is_empty() && schedule.peek().is_none();
+        if under_way == 0 && (over || nothing_to_come) {
+            break;
+        }
+        let next = schedule.peek().map(|at_ns| started + Duration::from_nanos(*at_ns));
+        let until = next.unwrap_or(now + Duration::from_millis(100)).max(now + WAIT_MIN);
+        wire.turn(until, &mut |ticket, outcome| {
+            let Some(flight) = flights[ticket].take() else { return };
+            landed.push(ticket);
+            let verdict = crowd.heard(flight.asked, outcome);
+            let at_ns = since(started, Instant::now());
+            record.answered(flight.asked.operation, verdict, at_ns, at_ns.saturating_sub(flight.due_ns));
+        })?;
+        interrupted |= stop.load(Ordering::Relaxed);
+        if record.seconds().len() > seconds {
+            seconds = record.seconds().len();
+            record.last_second().into_iter().for_each(|second| each_second(second, started.elapsed()));
+        }
+    }
+    record.end();
+    // What was due and not sent was planned all the same.
+    let took = started.elapsed();
+    Ok(Ran { record, planned, sent, took, cpu: cpu_time().saturating_sub(cpu_before), interrupted })
+}
+
+fn since(started: Instant, now: Instant) -> u64 {
+    u64::try_from(now.saturating_duration_since(started).as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What this thread has spent on a processor.
+fn cpu_time() -> Duration {
+    let spent = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(spent.tv_sec.unsigned_abs(), u32::try_from(spent.tv_nsec).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        crowd::Shopper,
+        goods::tests::goods,
+        test_server::{Act, TestServer},
+    };
+
+    fn ran(server: &TestServer, rate: f64, lasts: Duration, connections: usize) -> Ran {
+        let profile =
+            Profile::parse("name = 'pages'\n[mix]\nproduct_page = 1\n", "pages").expect("a profile");
+        let shoppers = vec![Shopper::new("token".to_owned(), Some("{}".to_owned()), 0)];
+        let mut crowd =
+            Crowd::new(profile.clone(), goods(10), vec!["MSK".to_owned()], shoppers, "run".to_owned(), 1);
+        let mut wire =
+            Wire::connect(server.address, connections, Duration::from_secs(60)).expect("connections");
+        let plan = Plan { profile: &profile, rate, lasts, even: true, seed: 1 };
+        run(plan, &mut wire, &mut crowd, &AtomicBool::new(false), |_, _| {}).expect("a run")
+    }
+
+    /// A server that stands still for two seconds keeps everybody waiting who came meanwhile, and not only those few whose
+    /// requests it had already.
+    #[test]
+    fn a_stall_shows_in_everyone_who_came_during_it() {
+        const RATE: f64 = 200.0;
+        const STALL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3));
+        let server = TestServer::start(Arc::new(|_, started: Instant| {
+            let at = started.elapsed();
+            if (STALL.0..STALL.1).contains(&at) { Act::AnswerAfter(STALL.1 - at) } else { Act::Answer("{}") }
+        }));
+        let ran = ran(&server, RATE, Duration::from_secs(5), 2);
+        // Those who came last may find the time up.
+        assert!(ran.sent > ran.planned * 9 / 10, "{} of {}", ran.sent, ran.planned);
+        let latency = ran.record.over(|_| true);
+        assert_eq!(latency.count, ran.sent);
+        // Of a thousand, the four hundred that came in these two seconds waited for one second in the middle.
+        assert!(latency.max_us >= 1_900_000, "{latency:?}");
+        assert!(latency.p90_us >= 1_400_000, "{latency:?}");
+    }
+
+    /// What could not be sent is not left out of the plan.
+    #[test]
+    fn a_server_that_is_too_slow_leaves_a_part_of_the_plan_unsent() {
+        let server = TestServer::start(Arc::new(|_, _| Act::AnswerAfter(Duration::from_millis(100))));
+        let ran = ran(&server, 500.0, Duration::from_secs(2), 2);
+        assert!((990..=1_000).contains(&ran.planned), "{}", ran.planned);
+        assert!(ran.sent < ran.planned / 5, "{} of {}", ran.sent, ran.planned);
+    }
+}

@@ -1,0 +1,291 @@
+//! The shop that is asked: what there is to buy, who buys, and what is in stock, before and after a run.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{SocketAddr, ToSocketAddrs},
+    time::Duration,
+};
+
+use mobimir_core::random::Random;
+use serde::Deserialize;
+
+use crate::{
+    asking::{Heard, ask_all},
+    crowd::{Shopper, code, shown},
+    goods::{Goods, Listed, Page},
+    profile::Profile,
+    request::{Parts, encoded, put},
+    wire::{Answer, Outcome, Wire},
+};
+
+/// How long to try before the shop is said not to be able to.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAGE_PRODUCTS: usize = 100;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ShopError {
+    #[error("expected an address like http://127.0.0.1:8080, got {0:?}")]
+    BadAddress(String),
+    #[error("no shop answers at {address}: {reason}")]
+    NoConnection { address: String, reason: io::Error },
+    #[error("the connection to the shop failed: {0}")]
+    Io(#[from] io::Error),
+    #[error("the shop has no products: start it with `mobimir demo`, or import some")]
+    NoProducts,
+    #[error("{what}: the shop answered {answer}")]
+    Refused { what: String, answer: String },
+    #[error(
+        "a run that fills up the stock needs the operator's token: set MOBIMIR_OPERATOR_TOKEN, or --keep-stock"
+    )]
+    NoOperator,
+}
+
+/// Where the shop is.
+pub(crate) fn address(url: &str) -> Result<SocketAddr, ShopError> {
+    let bad = || ShopError::BadAddress(url.to_owned());
+    let host = url.strip_prefix("http://").map(|host| host.trim_end_matches('/')).ok_or_else(bad)?;
+    let mut found = host.to_socket_addrs().map_err(|_| bad())?;
+    found.next().ok_or_else(bad)
+}
+
+/// Stock of a product in a zone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(crate) struct Stock {
+    pub(crate) available: u64,
+    #[serde(default)]
+    pub(crate) reserved: u64,
+    #[serde(default)]
+    pub(crate) sold: u64,
+}
+
+/// Stock of all products, by zone. Without an operator's token only what is available is known.
+pub(crate) type AllStock = Vec<BTreeMap<String, Stock>>;
+
+/// Tells people how far something is that takes long.
+pub type Progress<'a> = &'a mut dyn FnMut(&str, u64, u64);
+
+/// The products of the catalogue, from its first page on.
+pub(crate) fn goods(
+    wire: &mut Wire,
+    profile: &Profile,
+    random: &mut Random,
+    progress: Progress<'_>,
+) -> Result<Goods, ShopError> {
+    let wanted = profile.goods.products_max;
+    let (mut listed, mut after): (Vec<Listed>, Option<String>) = (Vec::new(), None);
+    loop {
+        let path = match &after {
+            Some(after) => format!("/v1/products?limit={PAGE_PRODUCTS}&after={}", encoded(after)),
+            None => format!("/v1/products?limit={PAGE_PRODUCTS}"),
+        };
+        let page: Page = one(wire, "reading the catalogue", &path, None)?;
+        listed.extend(page.items);
+        progress("reading the catalogue", listed.len().min(wanted) as u64, wanted as u64);
+        after = page.next;
+        if after.is_none() || listed.len() >= wanted {
+            break;
+        }
+    }
+    listed.truncate(wanted);
+    Goods::new(listed, &profile.goods, random).ok_or(ShopError::NoProducts)
+}
+
+/// Everybody who will shop: users first, signed up if they are new, then guests.
+pub(crate) fn shoppers(
+    wire: &mut Wire,
+    profile: &Profile,
+    zones: usize,
+    seed: u64,
+    progress: Progress<'_>,
+) -> Result<Vec<Shopper>, ShopError> {
+    let (users, guests) = (profile.shoppers.users, profile.shoppers.guests);
+    // The same seed means the same people, who are signed up already the second time.
+    let credentials: Vec<String> = (0..users)
+        .map(|number| {
+            format!(
+                r#"{{"email":"shopper-{seed}-{number}@load.example","password":"shopper {seed} {number}"}}"#
+            )
+        })
+        .collect();
+    let body = |number: usize| Parts { body: Some(&credentials[number]), ..Parts::default() };
+    let known = |answer: Answer<'_>| answer.status == 409 && code(answer) == Some("email_taken");
+    all(
+        wire,
+        "signing up",
+        users,
+        progress,
+        |number, out| put(out, "POST", "/v1/users", body(number)),
+        |_, answer| (answer.status == 201 || known(answer)).then_some(()),
+    )?;
+    let logged_in = all(
+        wire,
+        "logging in",
+        users,
+        progress,
+        |number, out| put(out, "POST", "/v1/sessions/login", body(number)),
+        |_, answer| token(answer, 200),
+    )?;
+    // What they left in their carts the last time would be ordered with the rest.
+    all(
+        wire,
+        "emptying carts",
+        users,
+        progress,
+        |number, out| put(out, "DELETE", "/v1/cart", Parts::of(&logged_in[number])),
+        |_, answer| (answer.status == 200).then_some(()),
+    )?;
+    let visiting = all(
+        wire,
+        "letting guests in",
+        guests,
+        progress,
+        |_, out| put(out, "POST", "/v1/sessions", Parts { body: Some("{}"), ..Parts::default() }),
+        |_, answer| token(answer, 201),
+    )?;
+    let zone = |number: usize| (number % zones) as u16;
+    let users = logged_in.into_iter().zip(credentials).enumerate();
+    let users = users.map(|(at, (token, credentials))| Shopper::new(token, Some(credentials), zone(at)));
+    let guests = visiting.into_iter().enumerate().map(|(at, token)| Shopper::new(token, None, zone(at)));
+    Ok(users.chain(guests).collect())
+}
+
+/// Fills up what is below the profile's limit, and sets what a flash sale is to sell.
+pub(crate) fn fill_stock(
+    wire: &mut Wire,
+    profile: &Profile,
+    goods: &Goods,
+    zones: &[String],
+    stock: &AllStock,
+    operator: &str,
+    progress: Progress<'_>,
+) -> Result<(), ShopError> {
+    let flash = profile.goods.flash_stock.map(|units| (goods.most_wanted() as usize, units));
+    let mut wanted: Vec<(usize, &str, u64)> = Vec::new();
+    for (product, found) in stock.iter().enumerate() {
+        for (at, zone) in zones.iter().enumerate() {
+            let available = found.get(zone).map_or(0, |stock| stock.available);
+            match flash {
+                Some((hot, units)) if hot == product => {
+                    wanted.push((product, zone, if at == 0 { units } else { 0 }));
+                }
+                _ if available < profile.goods.stock_at_least => {
+                    wanted.push((product, zone, profile.goods.stock_at_least));
+                }
+                _ => {}
+            }
+        }
+    }
+    all(
+        wire,
+        "filling up the stock",
+        wanted.len(),
+        progress,
+        |number, out| {
+            let (product, zone, units) = wanted[number];
+            let path = format!("/v1/products/{}/stock/{zone}", goods.products[product].id);
+            let body = format!(r#"{{"quantity":{units}}}"#);
+            put(out, "PUT", &path, Parts { body: Some(&body), ..Parts::of(operator) });
+        },
+        |_, answer| (answer.status == 200).then_some(()),
+    )?;
+    Ok(())
+}
+
+pub(crate) fn stock(
+    wire: &mut Wire,
+    goods: &Goods,
+    operator: Option<&str>,
+    progress: Progress<'_>,
+) -> Result<AllStock, ShopError> {
+    all(
+        wire,
+        "reading the stock",
+        goods.products.len(),
+        progress,
+        |number, out| {
+            let detail = if operator.is_some() { "?detail=true" } else { "" };
+            let path = format!("/v1/products/{}/stock{detail}", goods.products[number].id);
+            put(out, "GET", &path, Parts { token: operator, ..Parts::default() });
+        },
+        |_, answer| parse_stock(answer, operator.is_some()),
+    )
+}
+
+fn parse_stock(answer: Answer<'_>, detailed: bool) -> Option<BTreeMap<String, Stock>> {
+    if answer.status != 200 {
+        None
+    } else if detailed {
+        serde_json::from_slice(answer.body).ok()
+    } else {
+        let available: BTreeMap<String, u64> = serde_json::from_slice(answer.body).ok()?;
+        let stock = |available| Stock { available, ..Stock::default() };
+        Some(available.into_iter().map(|(zone, units)| (zone, stock(units))).collect())
+    }
+}
+
+/// One thing that is asked for until it comes.
+pub(crate) fn one<T: for<'a> Deserialize<'a>>(
+    wire: &mut Wire,
+    what: &str,
+    path: &str,
+    token: Option<&str>,
+) -> Result<T, ShopError> {
+    let mut found = all(
+        wire,
+        what,
+        1,
+        &mut |_, _, _| {},
+        |_, out| put(out, "GET", path, Parts { token, ..Parts::default() }),
+        |_, answer| (answer.status == 200).then(|| serde_json::from_slice(answer.body).ok()).flatten(),
+    )?;
+    found.pop().ok_or_else(|| ShopError::Refused { what: what.to_owned(), answer: "nothing".to_owned() })
+}
+
+/// Many things, each asked for until it comes.
+pub(crate) fn all<T>(
+    wire: &mut Wire,
+    what: &str,
+    count: usize,
+    progress: Progress<'_>,
+    ask: impl FnMut(usize, &mut Vec<u8>),
+    mut take: impl FnMut(usize, Answer<'_>) -> Option<T>,
+) -> Result<Vec<T>, ShopError> {
+    let mut found: Vec<Option<T>> = (0..count).map(|_| None).collect();
+    let (mut done, mut last_wrong) = (0, String::new());
+    let missing = ask_all(wire, count, PATIENCE, ask, |number, outcome: Outcome<'_>| {
+        let taken = match outcome {
+            Ok(answer) => {
+                let taken = take(number, answer);
+                if taken.is_none() {
+                    last_wrong = format!("{} {}", answer.status, shown(answer.body));
+                }
+                taken
+            }
+            Err(lost) => {
+                last_wrong = lost.to_string();
+                None
+            }
+        };
+        let Some(taken) = taken else { return Heard::Again };
+        found[number] = Some(taken);
+        done += 1;
+        if done % 64 == 0 || done == count {
+            progress(what, done as u64, count as u64);
+        }
+        Heard::Done
+    })?;
+    if missing.is_empty() {
+        return Ok(found.into_iter().flatten().collect());
+    }
+    Err(ShopError::Refused { what: what.to_owned(), answer: last_wrong })
+}
+
+fn token(answer: Answer<'_>, status: u16) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Session {
+        token: String,
+    }
+    let session: Session = serde_json::from_slice(answer.body).ok()?;
+    (answer.status == status).then_some(session.token)
+}

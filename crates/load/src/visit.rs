@@ -1,0 +1,171 @@
+//! A visit to a shop: everybody comes in, one or more runs, and a look at everything when they are over.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::atomic::AtomicBool,
+    time::Duration,
+};
+
+use mobimir_core::random::Random;
+use serde::Deserialize;
+
+use crate::{
+    crowd::Crowd,
+    oracle::{self, Findings},
+    profile::Profile,
+    record::Second,
+    request::{Parts, put},
+    run::{self, Plan, Ran},
+    shop::{self, AllStock, Progress, ShopError},
+    wire::Wire,
+};
+
+/// Who comes, and how.
+#[derive(Clone, Debug)]
+pub struct VisitSpec {
+    /// `http://host:port`
+    pub target: String,
+    pub profile: Profile,
+    pub connections: usize,
+    /// The same seed makes the same people ask for the same things in the same order.
+    pub seed: u64,
+    /// Without it nobody fills up the stock, and of the stock only what is available can be looked at.
+    pub operator: Option<String>,
+    /// Leave the stock as it is.
+    pub keep_stock: bool,
+    pub answer_time_max: Duration,
+}
+
+pub struct Visit {
+    spec: VisitSpec,
+    wire: Wire,
+    crowd: Crowd,
+    stock_before: AllStock,
+    orders_before: HashMap<u32, BTreeSet<String>>,
+    runs: u64,
+}
+
+/// One run, and what the shop used for it.
+pub struct Stretch {
+    pub(crate) ran: Ran,
+    pub(crate) rate: f64,
+    pub(crate) lasts: Duration,
+    pub(crate) even: bool,
+    pub(crate) usage: Option<Usage>,
+}
+
+/// What the process of the shop has used, as it says itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Usage {
+    pub(crate) cpu_s: f64,
+    pub(crate) memory_bytes_before: f64,
+    pub(crate) memory_bytes_after: f64,
+}
+
+impl Visit {
+    /// Everybody comes in: this takes as long as it takes, and no run has begun.
+    pub fn begin(spec: VisitSpec, progress: Progress<'_>) -> Result<Self, ShopError> {
+        let address = shop::address(&spec.target)?;
+        let refused = |reason| ShopError::NoConnection { address: spec.target.clone(), reason };
+        let mut wire = Wire::connect(address, spec.connections, spec.answer_time_max).map_err(refused)?;
+        let (profile, operator) = (&spec.profile, spec.operator.as_deref());
+        let goods = shop::goods(&mut wire, profile, &mut Random::new(spec.seed), progress)?;
+        let zones: BTreeSet<&String> = goods.products.iter().flat_map(|product| &product.zones).collect();
+        let zones: Vec<String> = zones.into_iter().cloned().collect();
+        if zones.is_empty() {
+            return Err(ShopError::NoProducts);
+        }
+        let shoppers = shop::shoppers(&mut wire, profile, zones.len(), spec.seed, progress)?;
+        let mut stock_before = shop::stock(&mut wire, &goods, operator, progress)?;
+        if !spec.keep_stock {
+            let operator = operator.ok_or(ShopError::NoOperator)?;
+            shop::fill_stock(&mut wire, profile, &goods, &zones, &stock_before, operator, progress)?;
+            stock_before = shop::stock(&mut wire, &goods, Some(operator), progress)?;
+        }
+        // No key of an earlier run may be met again.
+        let nonce = mobimir_core::secret::random_bytes::<8>().map(|byte| format!("{byte:02x}")).concat();
+        let crowd = Crowd::new(profile.clone(), goods, zones, shoppers, nonce, spec.seed);
+        let orders_before = oracle::known_orders(&mut wire, &crowd, progress)?;
+        Ok(Self { spec, wire, crowd, stock_before, orders_before, runs: 0 })
+    }
+
+    pub fn spec(&self) -> &VisitSpec {
+        &self.spec
+    }
+
+    /// Sends what is due, until the time is up or somebody stops it.
+    pub fn run(
+        &mut self,
+        rate: f64,
+        lasts: Duration,
+        even: bool,
+        stop: &AtomicBool,
+        each_second: impl FnMut(&Second, Duration),
+    ) -> Result<Stretch, ShopError> {
+        self.runs += 1;
+        let seed = self.spec.seed.wrapping_add(self.runs);
+        let before = self.usage();
+        let plan = Plan { profile: &self.spec.profile, rate, lasts, even, seed };
+        let ran = run::run(plan, &mut self.wire, &mut self.crowd, stop, each_second)?;
+        let after = self.usage();
+        let usage = before.zip(after).map(|(before, after)| Usage {
+            cpu_s: after.0 - before.0,
+            memory_bytes_before: before.1,
+            memory_bytes_after: after.1,
+        });
+        Ok(Stretch { ran, rate, lasts, even, usage })
+    }
+
+    /// Looks for everything that the shop has acknowledged since the visit began.
+    pub fn look(&mut self, progress: Progress<'_>) -> Result<Findings, ShopError> {
+        let operator = self.spec.operator.as_deref();
+        let Self { wire, crowd, stock_before, orders_before, .. } = self;
+        oracle::look(wire, crowd, stock_before, orders_before, operator, progress)
+    }
+
+    /// What has to be kept: the limits of the shop's policy, if the operator may know them.
+    pub fn limits(&mut self) -> Result<Option<(Duration, Duration)>, ShopError> {
+        #[derive(Deserialize)]
+        struct Policy {
+            alerts: Alerts,
+        }
+        #[derive(Deserialize)]
+        struct Alerts {
+            latency: Latency,
+        }
+        #[derive(Deserialize)]
+        struct Latency {
+            read_p99: String,
+            write_p99: String,
+        }
+        let Some(operator) = &self.spec.operator else { return Ok(None) };
+        let policy: Policy =
+            shop::one(&mut self.wire, "reading the policy", "/v1/ops/policy", Some(operator))?;
+        let time = |text: &str| {
+            let ms = mobimir_core::policy::Period::parse(text)?.as_ms();
+            Some(Duration::from_millis(u64::try_from(ms).ok()?))
+        };
+        let Latency { read_p99, write_p99 } = &policy.alerts.latency;
+        Ok(time(read_p99).zip(time(write_p99)))
+    }
+
+    /// Seconds on a processor and bytes of memory of the shop's process so far; `None` when it does not tell.
+    fn usage(&mut self) -> Option<(f64, f64)> {
+        let take = |text: &str, name: &str| -> Option<f64> {
+            text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+        };
+        let told = shop::all(
+            &mut self.wire,
+            "reading the metrics",
+            1,
+            &mut |_, _, _| {},
+            |_, out| put(out, "GET", "/metrics", Parts::default()),
+            |_, answer| {
+                let text = std::str::from_utf8(answer.body).ok()?;
+                Some((take(text, "process_cpu_seconds_total"), take(text, "process_resident_memory_bytes")))
+            },
+        );
+        let (cpu_s, memory) = told.ok()?.pop()?;
+        cpu_s.zip(memory)
+    }
+}

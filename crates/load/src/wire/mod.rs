@@ -1,0 +1,288 @@
+//! Many connections to one shop, kept by one thread that waits for all of them at once. A request costs one write and,
+//! mostly, one read: whoever makes load on the machine of the shop must leave it the processors.
+
+mod answer;
+mod connection;
+
+use std::{
+    io,
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::epoll::{self, EventData, EventFlags},
+    io::Errno,
+    time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+        timerfd_settime,
+    },
+};
+
+pub use self::answer::NotHttp;
+use self::connection::{Connection, Step};
+
+/// How often requests are looked for that have waited too long.
+const OVERDUE_PERIOD: Duration = Duration::from_millis(50);
+/// After a connection was refused, before it is tried again.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
+const EVENTS_MAX: usize = 1_024;
+const READ_BYTES: usize = 256 * 1024;
+const WAIT_MIN: Duration = Duration::from_micros(1);
+/// What the timer is called among the connections.
+const TIMER: u64 = u64::MAX;
+
+/// Who asked. Comes back with the answer.
+pub type Ticket = usize;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer<'a> {
+    pub status: u16,
+    pub body: &'a [u8],
+    head: &'a [u8],
+}
+
+impl<'a> Answer<'a> {
+    pub fn header(&self, name: &str) -> Option<&'a [u8]> {
+        answer::header(self.head, name)
+    }
+}
+
+/// Why there is no answer. The shop may have done what was asked all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
+pub enum Lost {
+    #[error("no answer in time")]
+    TimedOut,
+    #[error("the connection was closed")]
+    HungUp,
+    #[error("the answer was no HTTP")]
+    NotHttp,
+}
+
+pub type Outcome<'a> = Result<Answer<'a>, Lost>;
+
+pub struct Wire {
+    address: SocketAddr,
+    epoll: OwnedFd,
+    /// Ends a wait to the microsecond, which the system's own limit of a wait does not.
+    timer: OwnedFd,
+    connections: Vec<Connection>,
+    /// Those without a request.
+    free: Vec<usize>,
+    /// Those to be opened again, and when.
+    broken: Vec<(Instant, usize)>,
+    buffer: Vec<u8>,
+    events: Vec<epoll::Event>,
+    next_overdue: Instant,
+    next_reopen: Instant,
+    answer_time_max: Duration,
+}
+
+impl Wire {
+    /// Opens all connections, and fails if one cannot be.
+    pub fn connect(address: SocketAddr, connections: usize, answer_time_max: Duration) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let timer =
+            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
+        let mut wire = Self {
+            address,
+            epoll,
+            timer,
+            connections: Vec::with_capacity(connections),
+            free: Vec::with_capacity(connections),
+            broken: Vec::new(),
+            buffer: vec![0; READ_BYTES],
+            events: Vec::with_capacity(EVENTS_MAX),
+            next_overdue: Instant::now() + OVERDUE_PERIOD,
+            next_reopen: Instant::now() + RECONNECT_PAUSE,
+            answer_time_max,
+        };
+        for at in 0..connections {
+            wire.connections.push(Connection::open(address, at as u64, &wire.epoll)?);
+        }
+        let until = Instant::now() + answer_time_max;
+        while wire.free.len() < connections {
+            wire.turn(until, &mut |_, _| {})?;
+            if let Some((_, at)) = wire.broken.first() {
+                return Err(wire.connections[*at].refusal());
+            }
+            if Instant::now() >= until {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+        Ok(wire)
+    }
+
+    /// How many requests may be sent now.
+    pub fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    pub fn under_way(&self) -> usize {
+        self.connections.iter().filter(|connection| connection.asked().is_some()).count()
+    }
+
+    /// Sends a request, complete with its head, on a connection that is free. Says whether there was one.
+    pub fn send(&mut self, ticket: Ticket, request: &[u8], now: Instant) -> bool {
+        let Some(at) = self.free.pop() else { return false };
+        // What fails is told when it is waited for, as if it had failed later.
+        self.connections[at].send(ticket, request, now, &self.epoll);
+        true
+    }
+
+    /// Waits until something has come, at most until `until`, and shows all that came.
+    pub fn turn(&mut self, until: Instant, seen: &mut impl FnMut(Ticket, Outcome<'_>)) -> io::Result<()> {
+        // A timer of zero would never end.
+        let wait = until.min(self.next_overdue).saturating_duration_since(Instant::now()).max(WAIT_MIN);
+        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let once = Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: wait.subsec_nanos().into() };
+        let once = Itimerspec { it_interval: never, it_value: once };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
+        self.events.clear();
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for index in 0..self.events.len() {
+            let (data, flags) = (self.events[index].data, self.events[index].flags);
+            if data.u64() == TIMER {
+                continue;
+            }
+            let at = data.u64() as usize;
+            let step = self.connections[at].ready(flags, &mut self.buffer, &self.epoll, seen);
+            self.after(at, step);
+        }
+        let now = Instant::now();
+        if now >= self.next_overdue {
+            self.next_overdue = now + OVERDUE_PERIOD;
+            self.end_overdue(now, seen);
+        }
+        if now >= self.next_reopen {
+            self.next_reopen = now + RECONNECT_PAUSE;
+            self.reopen(now)?;
+        }
+        Ok(())
+    }
+
+    fn after(&mut self, at: usize, step: Step) {
+        let pause = match step {
+            Step::Waits => return,
+            Step::Free => return self.free.push(at),
+            Step::Closed => Duration::ZERO,
+            Step::Broken => RECONNECT_PAUSE,
+        };
+        self.connections[at].forget(&self.epoll);
+        self.free.retain(|free| *free != at);
+        self.broken.push((Instant::now() + pause, at));
+        self.next_reopen = self.next_reopen.min(Instant::now() + pause);
+    }
+
+    fn end_overdue(&mut self, now: Instant, seen: &mut impl FnMut(Ticket, Outcome<'_>)) {
+        for at in 0..self.connections.len() {
+            let sent_at = self.connections[at].asked();
+            if sent_at.is_some_and(|sent_at| now.saturating_duration_since(sent_at) > self.answer_time_max) {
+                let step = self.connections[at].end(Lost::TimedOut, seen);
+                self.after(at, step);
+            }
+        }
+    }
+
+    fn reopen(&mut self, now: Instant) -> io::Result<()> {
+        let due: Vec<(Instant, usize)> = self.broken.extract_if(.., |(when, _)| *when <= now).collect();
+        for (_, at) in due {
+            self.connections[at] = Connection::open(self.address, at as u64, &self.epoll)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, atomic::Ordering};
+
+    use super::*;
+    use crate::test_server::{Act, TestServer};
+
+    const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: shop\r\n\r\n";
+    const SOON: Duration = Duration::from_secs(60);
+
+    /// Asks one thing after the other on one connection, and tells what came of each.
+    fn ask_in_turn(
+        server: &TestServer,
+        count: usize,
+        answer_time_max: Duration,
+    ) -> Vec<Result<String, Lost>> {
+        let mut wire = Wire::connect(server.address, 1, answer_time_max).expect("a connection");
+        let mut heard = Vec::new();
+        let until = Instant::now() + SOON;
+        for ticket in 0..count {
+            while !wire.send(ticket, GET, Instant::now()) {
+                assert!(Instant::now() < until, "the connection is not opened again");
+                wire.turn(Instant::now() + Duration::from_millis(10), &mut |_, _| {}).expect("a turn");
+            }
+            while heard.len() <= ticket {
+                assert!(Instant::now() < until, "neither an answer nor the loss of it");
+                wire.turn(Instant::now() + Duration::from_millis(10), &mut |answered, outcome| {
+                    assert_eq!(answered, ticket);
+                    heard.push(outcome.map(|answer| String::from_utf8_lossy(answer.body).into_owned()));
+                })
+                .expect("a turn");
+            }
+        }
+        heard
+    }
+
+    #[test]
+    fn one_connection_serves_many_requests() {
+        let server = TestServer::start(Arc::new(|_, _| Act::Answer("body")));
+        let heard = ask_in_turn(&server, 50, SOON);
+        assert!(heard.iter().all(|heard| heard.as_deref() == Ok("body")), "{heard:?}");
+        assert_eq!(server.connections.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn what_is_lost_is_told_and_the_next_request_gets_a_new_connection() {
+        let server = TestServer::start(Arc::new(|number, _| match number {
+            1 => Act::HangUp,
+            3 => Act::Raw(b"nonsense\r\n\r\n"),
+            5 => Act::Raw(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok"),
+            _ => Act::Answer("{}"),
+        }));
+        let heard = ask_in_turn(&server, 7, SOON);
+        let fine = |text: &str| Ok(text.to_owned());
+        assert_eq!(
+            heard,
+            [
+                fine("{}"),
+                Err(Lost::HungUp),
+                fine("{}"),
+                Err(Lost::NotHttp),
+                fine("{}"),
+                fine("ok"),
+                fine("{}")
+            ]
+        );
+        assert_eq!(server.connections.load(Ordering::SeqCst), 4);
+    }
+
+    #[test]
+    fn an_answer_that_never_comes_is_given_up() {
+        let server = TestServer::start(Arc::new(|number, _| match number {
+            0 => Act::Never,
+            _ => Act::Answer("{}"),
+        }));
+        let heard = ask_in_turn(&server, 2, Duration::from_millis(200));
+        assert_eq!(heard[0], Err(Lost::TimedOut));
+    }
+
+    #[test]
+    fn nobody_there_is_an_error() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        drop(listener);
+        let error = Wire::connect(address, 4, SOON).err().expect("nobody is there");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+}
