@@ -1,4 +1,4 @@
-//! What happens to every request before and after its handler: a request id, a time limit, a caught panic, what its
+//! What happens to every request before and after its handler: whether it is let in, a request id, a time limit, a caught panic, what its
 //! sender has seen and has written, a count and a line in the log.
 
 use std::{any::Any, net::SocketAddr, panic::AssertUnwindSafe, time::Instant};
@@ -14,7 +14,7 @@ use futures_util::FutureExt;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use tower::ServiceExt;
 
-use crate::{extract::Peer, problem::Problem, read_after, state::AppState};
+use crate::{admission::Class, extract::Peer, problem::Problem, read_after, state::AppState};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID_CHARS_MAX: usize = 64;
@@ -34,6 +34,11 @@ impl App {
     pub async fn answer(&self, mut request: Request<Body>, peer: Option<SocketAddr>) -> Response {
         let started = Instant::now();
         let inner = &self.state.inner;
+        let class = Class::of(request.method(), request.uri().path());
+        if !inner.admission.admits(class, inner.metrics.in_flight.get()) {
+            inner.metrics.turned_away(class);
+            return Problem::overloaded();
+        }
         inner.metrics.in_flight.inc();
         let method = request.method().clone();
         let path = tracing::enabled!(tracing::Level::DEBUG).then(|| request.uri().path().to_owned());

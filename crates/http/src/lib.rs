@@ -1,5 +1,6 @@
 //! The HTTP side of the shop: the API, its description, and the storefront.
 
+mod admission;
 mod api;
 mod console;
 mod cookies;

@@ -12,6 +12,10 @@ pub struct Limits {
     /// From the head's last byte to the answer.
     pub request_ms_max: u64,
     pub connections_max: usize,
+    /// Requests that are being answered at the same time. Of those beyond, none is begun; twice as many for orders.
+    pub in_flight_max: usize,
+    /// When everything is later than this for a while, requests are turned away; 0 never turns any away.
+    pub late_ms_max: u64,
     /// How long a shutdown waits for what was accepted.
     pub shutdown_ms_max: u64,
 }
@@ -25,6 +29,8 @@ impl Default for Limits {
             header_read_ms_max: 60_000,
             request_ms_max: 10_000,
             connections_max: 10_000,
+            in_flight_max: 4_000,
+            late_ms_max: 50,
             shutdown_ms_max: 12_000,
         }
     }

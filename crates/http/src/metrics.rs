@@ -14,7 +14,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::{api::ops::invariant_views, state::AppState};
+use crate::{admission::Class, api::ops::invariant_views, state::AppState};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
@@ -34,6 +34,12 @@ pub(crate) struct Metrics {
     seconds: Family<RouteLabels, Histogram, fn() -> Histogram>,
     pub(crate) in_flight: Gauge,
     pub(crate) connections: Gauge,
+    turned_away: Family<ClassLabels, Counter>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClassLabels {
+    class: &'static str,
 }
 
 impl Metrics {
@@ -49,7 +55,17 @@ impl Metrics {
         registry.register("requests_in_flight", "Requests being answered", in_flight.clone());
         let connections = Gauge::default();
         registry.register("connections", "Open connections", connections.clone());
-        Self { registry, requests, seconds, in_flight, connections }
+        let turned_away = Family::default();
+        registry.register(
+            "requests_turned_away",
+            "Requests that were not begun because there was too much to do",
+            turned_away.clone(),
+        );
+        Self { registry, requests, seconds, in_flight, connections, turned_away }
+    }
+
+    pub(crate) fn turned_away(&self, class: Class) {
+        self.turned_away.get_or_create(&ClassLabels { class: class.name() }).inc();
     }
 
     pub(crate) fn answered(&self, method: &Method, route: &str, status: StatusCode, took: Duration) {
@@ -78,6 +94,9 @@ impl Metrics {
             let (name, violations) = (invariant.name, invariant.violations);
             let _ = writeln!(rest, "mobimir_invariant_violations_total{{invariant=\"{name}\"}} {violations}");
         }
+        rest.push_str("# TYPE mobimir_http_turned_away_ratio gauge\n");
+        rest.push_str("# HELP mobimir_http_turned_away_ratio Of requests that only look, how many are turned away now\n");
+        let _ = writeln!(rest, "mobimir_http_turned_away_ratio {:.3}", state.inner.admission.share());
         rest.push_str(&state.inner.backend.metrics());
         rest.push_str("# EOF\n");
         text.replace("# EOF\n", &rest)

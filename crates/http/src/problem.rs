@@ -1,6 +1,9 @@
 //! Errors as RFC 9457 problems: the one place where what went wrong becomes an HTTP answer.
 
+use std::sync::LazyLock;
+
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
 use mobimir_core::{checkout::ShortLine, ports::StoreError, product::ProductError, user::UserError};
 use mobimir_shop::{
@@ -88,6 +91,21 @@ impl Problem {
 
     pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail.into()).retry_after(RETRY_SOON_S)
+    }
+
+    /// An answer at the door: it is the same every time, and was made once.
+    pub(crate) fn overloaded() -> Response {
+        static BODY: LazyLock<Bytes> = LazyLock::new(|| {
+            let detail = "there is too much to do now: try again soon, under the same key if there is one";
+            let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", detail.to_owned());
+            serde_json::to_vec(&problem).unwrap_or_default().into()
+        });
+        let headers = [
+            (header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json")),
+            (header::RETRY_AFTER, HeaderValue::from(RETRY_SOON_S)),
+            (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        ];
+        (StatusCode::SERVICE_UNAVAILABLE, headers, BODY.clone()).into_response()
     }
 
     pub(crate) fn retry_after(mut self, seconds: u64) -> Self {

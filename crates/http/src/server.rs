@@ -10,7 +10,7 @@ use hyper_util::{
 };
 use tokio::{net::TcpListener, sync::Semaphore};
 
-use crate::edge::App;
+use crate::{admission, edge::App};
 
 /// How long to wait after the system refused a connection (too many open files, say).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -18,6 +18,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Serves until `stopped` resolves, then finishes what was accepted, within the limit. Says whether all of it was.
 pub async fn serve(app: App, listener: TcpListener, stopped: impl Future<Output = ()>) -> bool {
     let limits = app.state.inner.limits;
+    tokio::spawn(admission::feel(Arc::downgrade(&app.state.inner)));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(Duration::from_millis(limits.header_read_ms_max))

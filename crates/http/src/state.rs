@@ -8,7 +8,7 @@ use mobimir_core::{
 };
 use mobimir_shop::Shop;
 
-use crate::{limits::Limits, metrics::Metrics, read_after::Signer};
+use crate::{admission::Admission, limits::Limits, metrics::Metrics, read_after::Signer};
 
 #[derive(Clone)]
 pub struct AppState {
@@ -20,6 +20,7 @@ pub struct AppState {
 pub(crate) struct Inner {
     pub(crate) operators: Vec<SecretHash>,
     pub(crate) limits: Limits,
+    pub(crate) admission: Admission,
     pub(crate) metrics: Metrics,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) policy: serde_json::Value,
@@ -69,7 +70,14 @@ impl AppState {
         policy: serde_json::Value,
     ) -> Self {
         let operators = operator_tokens.iter().map(|token| SecretHash::of(token.as_bytes())).collect();
-        let inner = Inner { operators, limits, metrics: Metrics::new(), backend: backend.into(), policy };
+        let inner = Inner {
+            operators,
+            limits,
+            admission: Admission::new(&limits),
+            metrics: Metrics::new(),
+            backend: backend.into(),
+            policy,
+        };
         Self { shop, inner: Arc::new(inner), read_after: Arc::new(Signer::random()) }
     }
 

@@ -63,6 +63,8 @@ pub(crate) struct LimitsConfig {
     pub(crate) header_read_ms_max: u64,
     pub(crate) request_ms_max: u64,
     pub(crate) connections_max: usize,
+    pub(crate) in_flight_max: usize,
+    pub(crate) late_ms_max: u64,
     pub(crate) shutdown_ms_max: u64,
 }
 
@@ -128,6 +130,8 @@ const KEYS: &[(&str, Kind)] = &[
     ("limits.header_read_ms_max", Kind::Number),
     ("limits.request_ms_max", Kind::Number),
     ("limits.connections_max", Kind::Number),
+    ("limits.in_flight_max", Kind::Number),
+    ("limits.late_ms_max", Kind::Number),
     ("limits.shutdown_ms_max", Kind::Number),
     ("embedded.product_cache_items", Kind::Number),
     ("embedded.session_cache_items", Kind::Number),
@@ -243,6 +247,8 @@ impl Default for LimitsConfig {
             header_read_ms_max: limits.header_read_ms_max,
             request_ms_max: limits.request_ms_max,
             connections_max: limits.connections_max,
+            in_flight_max: limits.in_flight_max,
+            late_ms_max: limits.late_ms_max,
             shutdown_ms_max: limits.shutdown_ms_max,
         }
     }
@@ -257,6 +263,8 @@ impl From<&LimitsConfig> for Limits {
             header_read_ms_max: config.header_read_ms_max,
             request_ms_max: config.request_ms_max,
             connections_max: config.connections_max,
+            in_flight_max: config.in_flight_max,
+            late_ms_max: config.late_ms_max,
             shutdown_ms_max: config.shutdown_ms_max,
         }
     }
@@ -346,8 +354,8 @@ impl Config {
         if self.read_after_key.as_ref().is_some_and(|key| key.0.len() < READ_AFTER_KEY_CHARS_MIN) {
             bail!("read_after_key: expected at least {READ_AFTER_KEY_CHARS_MIN} characters");
         }
-        if self.limits.request_ms_max == 0 || self.limits.connections_max == 0 || self.limits.headers_max == 0
-        {
+        let LimitsConfig { request_ms_max, connections_max, headers_max, in_flight_max, .. } = self.limits;
+        if request_ms_max == 0 || connections_max == 0 || headers_max == 0 || in_flight_max == 0 {
             bail!("limits: expected numbers above zero");
         }
         self.cassandra.check()?;

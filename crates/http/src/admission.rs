@@ -1,0 +1,239 @@
+//! Who is let in when there is too much to do.
+//!
+//! A request that will be answered too late had better not be begun. How late everything is, is felt by a task that wants to
+//! run every few milliseconds: what it waits for a processor, every request waits too. While that is more than it should be,
+//! a growing share of requests is turned away at the door, which costs next to nothing: first those that only look, then
+//! changes, and orders last of all, because somebody is waiting with money in hand. Whoever watches is always let in.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Weak,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use http::Method;
+
+use crate::{limits::Limits, state::Inner};
+
+/// How often the pressure is felt.
+const FEEL_PERIOD: Duration = Duration::from_millis(10);
+/// So often in a row it has to be late.
+const LASTING: usize = 8;
+/// Of a share that is turned away.
+const WHOLE: u32 = 1_000;
+/// Somebody always gets through, or nobody would notice that it is over.
+const SHARE_MAX: f64 = 0.98;
+/// Of what is not yet turned away, so much more is at every step; and so much less when there is time again.
+const STEP_UP: f64 = 0.04;
+const STEP_DOWN: f64 = 0.01;
+/// A wait of so many limits goes up as fast as it gets.
+const LIMITS_MAX: f64 = 4.0;
+
+/// What a request is about, as far as the door is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Health, metrics, operators.
+    Watch,
+    Order,
+    /// Carts, sessions, users.
+    Change,
+    Look,
+}
+
+impl Class {
+    pub(crate) fn of(method: &Method, path: &str) -> Self {
+        let is_under = |prefix: &str| path.starts_with(prefix);
+        if is_under("/healthz")
+            || is_under("/readyz")
+            || is_under("/metrics")
+            || is_under("/v1/ops")
+            || is_under("/console")
+        {
+            Self::Watch
+        } else if method == Method::GET || method == Method::HEAD {
+            Self::Look
+        } else if is_under("/v1/orders") || is_under("/checkout") {
+            Self::Order
+        } else {
+            Self::Change
+        }
+    }
+}
+
+impl Class {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Watch => "watch",
+            Self::Order => "order",
+            Self::Change => "change",
+            Self::Look => "look",
+        }
+    }
+}
+
+/// How large a share is turned away, from how late everything was.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Pressure {
+    share: f64,
+    last: VecDeque<Duration>,
+}
+
+impl Pressure {
+    fn feel(&mut self, late: Duration, limit: Duration) {
+        self.last.push_back(late);
+        if self.last.len() > LASTING {
+            self.last.pop_front();
+        }
+        // The least of the last: a moment in which nothing ran is not too much to do.
+        let least = if self.last.len() < LASTING { None } else { self.last.iter().min() };
+        let least = least.copied().unwrap_or_default();
+        let limits = (least.as_secs_f64() / limit.as_secs_f64()).min(LIMITS_MAX);
+        if limits > 1.0 {
+            self.share += (SHARE_MAX - self.share) * STEP_UP * (limits - 1.0);
+        } else {
+            self.share = (self.share - STEP_DOWN * (1.0 - limits)).max(0.0);
+        }
+    }
+}
+
+pub(crate) struct Admission {
+    /// Of a thousand that only look.
+    share: AtomicU32,
+    dice: AtomicU32,
+    in_flight_max: i64,
+}
+
+impl Admission {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self {
+            share: AtomicU32::new(0),
+            dice: AtomicU32::new(0),
+            in_flight_max: i64::try_from(limits.in_flight_max).unwrap_or(i64::MAX),
+        }
+    }
+
+    /// Whether a request is let in, beside those that are being answered.
+    pub(crate) fn admits(&self, class: Class, in_flight: i64) -> bool {
+        let share = self.share.load(Ordering::Relaxed);
+        if share == 0 && in_flight <= self.in_flight_max {
+            return true;
+        }
+        let (away, in_flight_max) = match class {
+            Class::Watch => return true,
+            Class::Look => (share, self.in_flight_max),
+            // Half of those who look are gone before the first change is.
+            Class::Change => (share.saturating_sub(WHOLE / 2) * 2, self.in_flight_max),
+            Class::Order => (share.saturating_sub(WHOLE * 9 / 10) * 5, self.in_flight_max.saturating_mul(2)),
+        };
+        in_flight <= in_flight_max && self.roll() >= away
+    }
+
+    /// How large a share of those that only look is turned away now.
+    pub(crate) fn share(&self) -> f64 {
+        f64::from(self.share.load(Ordering::Relaxed)) / f64::from(WHOLE)
+    }
+
+    /// Below a thousand, each as often as any other, neighbours far apart.
+    fn roll(&self) -> u32 {
+        let number = self.dice.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9);
+        ((u64::from(number) * u64::from(WHOLE)) >> 32) as u32
+    }
+}
+
+/// Feels the pressure for as long as the shop is there.
+pub(crate) async fn feel(shop: Weak<Inner>) {
+    let mut pressure = Pressure::default();
+    loop {
+        let asleep = Instant::now();
+        tokio::time::sleep(FEEL_PERIOD).await;
+        let Some(shop) = shop.upgrade() else { return };
+        let limit = Duration::from_millis(shop.limits.late_ms_max);
+        if limit.is_zero() {
+            return;
+        }
+        pressure.feel(asleep.elapsed().saturating_sub(FEEL_PERIOD), limit);
+        shop.admission.share.store((pressure.share * f64::from(WHOLE)) as u32, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_millis(20);
+
+    fn door(share: u32) -> Admission {
+        let door = Admission::new(&Limits { in_flight_max: 100, ..Limits::default() });
+        door.share.store(share, Ordering::Relaxed);
+        door
+    }
+
+    fn let_in(door: &Admission, class: Class) -> usize {
+        (0..10_000).filter(|_| door.admits(class, 10)).count()
+    }
+
+    #[test]
+    fn pressure_rises_within_a_second_and_is_gone_seconds_after() {
+        let mut pressure = Pressure::default();
+        (0..100).for_each(|_| pressure.feel(LIMIT * 3, LIMIT));
+        assert!(pressure.share > 0.9, "{pressure:?}");
+        (0..1_000).for_each(|_| pressure.feel(LIMIT * 100, LIMIT));
+        assert!(pressure.share <= SHARE_MAX, "{pressure:?}");
+        (0..200).for_each(|_| pressure.feel(Duration::from_millis(1), LIMIT));
+        assert_eq!(pressure.share, 0.0);
+    }
+
+    #[test]
+    fn a_moment_in_which_nothing_ran_is_no_pressure() {
+        let mut pressure = Pressure::default();
+        for _ in 0..100 {
+            pressure.feel(Duration::from_secs(2), LIMIT);
+            (1..LASTING).for_each(|_| pressure.feel(Duration::from_millis(1), LIMIT));
+            assert_eq!(pressure.share, 0.0);
+        }
+    }
+
+    #[test]
+    fn who_looks_goes_first_and_who_orders_last() {
+        let calm = door(0);
+        assert_eq!(let_in(&calm, Class::Look), 10_000);
+        let busy = door(400);
+        assert!((5_900..=6_100).contains(&let_in(&busy, Class::Look)));
+        assert_eq!(let_in(&busy, Class::Change), 10_000);
+        let full = door(800);
+        assert!((1_900..=2_100).contains(&let_in(&full, Class::Look)));
+        assert!((3_900..=4_100).contains(&let_in(&full, Class::Change)));
+        assert_eq!(let_in(&full, Class::Order), 10_000);
+        let bursting = door(980);
+        assert!(let_in(&bursting, Class::Order) > 5_000);
+        assert_eq!(let_in(&bursting, Class::Watch), 10_000);
+    }
+
+    #[test]
+    fn so_many_at_once_and_no_more() {
+        let door = door(0);
+        for (class, most) in [(Class::Look, 100), (Class::Change, 100), (Class::Order, 200)] {
+            assert!(door.admits(class, most) && !door.admits(class, most + 1), "{class:?}");
+        }
+        assert!(door.admits(Class::Watch, 1_000_000));
+    }
+
+    #[test]
+    fn what_a_request_is_about() {
+        for (method, path, class) in [
+            (Method::GET, "/v1/products", Class::Look),
+            (Method::GET, "/", Class::Look),
+            (Method::GET, "/v1/orders/1", Class::Look),
+            (Method::POST, "/v1/orders", Class::Order),
+            (Method::POST, "/checkout", Class::Order),
+            (Method::POST, "/v1/cart/items", Class::Change),
+            (Method::GET, "/metrics", Class::Watch),
+            (Method::POST, "/v1/ops/migrations/carts/advance", Class::Watch),
+        ] {
+            assert_eq!(Class::of(&method, path), class, "{method} {path}");
+        }
+    }
+}
