@@ -4,9 +4,9 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use hyper::Method;
@@ -22,6 +22,12 @@ use crate::support::{
 const ROUNDS_DEFAULT: usize = 30;
 const SHOPPERS: usize = 8;
 const PRODUCTS: usize = 6;
+/// In every round, before it ends.
+const ORDERS_PER_ROUND_MIN: usize = 2;
+/// How long to wait for what is certain to come.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// After the shop has said that it cannot now.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// What one shopper was told, over all rounds.
 struct Shopper {
@@ -72,24 +78,30 @@ async fn what_was_acknowledged_survives_kill_9() {
 
     for round in 0..rounds {
         let shop = start();
-        let stop = Arc::new(AtomicBool::new(false));
+        let (stop, placed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let load: Vec<_> = shoppers
             .drain(..)
             .enumerate()
             .map(|(n, mut shopper)| {
                 let (host, products, stop, restocked) =
                     (shop.host.clone(), products.clone(), stop.clone(), restocked.clone());
+                let placed = placed.clone();
                 shopper.round = round;
                 tokio::spawn(async move {
                     if n == 0 {
                         restock(&host, &products, &stop, &restocked).await;
                     } else {
-                        shopper.shop(&host, &products, &stop).await;
+                        shopper.shop(&host, &products, &stop, &placed).await;
                     }
                     shopper
                 })
             })
             .collect();
+        let started = Instant::now();
+        while placed.load(Ordering::SeqCst) < ORDERS_PER_ROUND_MIN {
+            assert!(started.elapsed() < PATIENCE, "nobody can order in round {round}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         // Another moment every round.
         tokio::time::sleep(Duration::from_millis(40 + (round as u64 * 37) % 200)).await;
         // The server that decides dies as well, every fourth time.
@@ -111,6 +123,7 @@ async fn what_was_acknowledged_survives_kill_9() {
     for shopper in &mut shoppers {
         sold += shopper.check(&host).await;
     }
+    settled(&host).await;
     let mut received_low = 0;
     let mut received_high = 0;
     let mut there = 0;
@@ -142,7 +155,7 @@ async fn what_was_acknowledged_survives_kill_9() {
 }
 
 impl Shopper {
-    async fn shop(&mut self, host: &str, products: &[String], stop: &AtomicBool) {
+    async fn shop(&mut self, host: &str, products: &[String], stop: &AtomicBool, placed: &AtomicUsize) {
         let mut client = Client::with_token(host, &self.token);
         for n in 0.. {
             if stop.load(Ordering::SeqCst) {
@@ -159,6 +172,13 @@ impl Shopper {
                 {
                     Ok(answer) if answer.status == 201 => {
                         self.orders.push((answer.json()["order_id"].as_str().unwrap().to_owned(), quantity));
+                        placed.fetch_add(1, Ordering::SeqCst);
+                    }
+                    // It took longer than its deadline allows, so it is certain that nothing was ordered.
+                    Ok(answer) if answer.status == 409 => drop(answer.problem(409, "checkout_aborted")),
+                    Ok(answer) if answer.status == 503 => {
+                        self.in_doubt.push((key, body));
+                        tokio::time::sleep(PAUSE).await;
                     }
                     Ok(answer) => panic!("{answer:?}"),
                     Err(_) => return self.in_doubt.push((key, body)),
@@ -167,6 +187,10 @@ impl Shopper {
                 let body = json!({ "product_id": product, "quantity": quantity });
                 match client.send(Method::POST, "/v1/cart/items", &[], Some(body)).await {
                     Ok(answer) if answer.status == 200 => *self.added.entry(product).or_default() += quantity,
+                    Ok(answer) if answer.status == 503 => {
+                        *self.added_in_doubt.entry(product).or_default() += quantity;
+                        tokio::time::sleep(PAUSE).await;
+                    }
                     Ok(answer) => panic!("{answer:?}"),
                     Err(_) => return *self.added_in_doubt.entry(product).or_default() += quantity,
                 }
@@ -179,7 +203,8 @@ impl Shopper {
     async fn check(&mut self, host: &str) -> i64 {
         let mut client = Client::with_token(host, &self.token);
         for (key, body) in &self.in_doubt {
-            let answer = client.order(key, body.clone()).await;
+            let keyed = [("idempotency-key", key.as_str())];
+            let answer = client.certain(Method::POST, "/v1/orders", &keyed, Some(body.clone())).await;
             let quantity = body["items"][0]["quantity"].as_u64().unwrap();
             match answer.status.as_u16() {
                 201 => self.orders.push((answer.json()["order_id"].as_str().unwrap().to_owned(), quantity)),
@@ -235,22 +260,30 @@ async fn restock(
         let answer = client
             .send(Method::PUT, &format!("/v1/products/{product}/stock/MSK"), &[], Some(json!({ "delta": 3 })))
             .await;
-        let mut restocked = restocked.lock().unwrap();
-        let (acknowledged, in_doubt) = restocked.entry(product.clone()).or_default();
-        match answer {
-            Ok(answer) if answer.status == 200 => *acknowledged += 3,
-            Ok(answer) => panic!("{answer:?}"),
-            Err(_) => {
-                *in_doubt += 3;
-                return;
+        let is_refused = answer.as_ref().is_ok_and(|answer| answer.status == 503);
+        {
+            let mut restocked = restocked.lock().unwrap();
+            let (acknowledged, in_doubt) = restocked.entry(product.clone()).or_default();
+            match answer {
+                Ok(answer) if answer.status == 200 => *acknowledged += 3,
+                Ok(_) if is_refused => *in_doubt += 3,
+                Ok(answer) => panic!("{answer:?}"),
+                Err(_) => {
+                    *in_doubt += 3;
+                    return;
+                }
             }
+        }
+        if is_refused {
+            tokio::time::sleep(PAUSE).await;
         }
     }
 }
 
 /// Waits until the reconciler has nothing left to do: nothing is reserved any more.
 async fn settled(host: &str) {
-    for _ in 0..300 {
+    let started = Instant::now();
+    while started.elapsed() < PATIENCE {
         let mut reserved = 0;
         let mut client = operator(host);
         let list = client.get("/v1/products?limit=100").await.expect(200);

@@ -16,6 +16,9 @@ use tempfile::TempDir;
 
 use crate::support::process::program;
 
+/// How long to wait for what is certain to come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Ends its servers however the test ends.
 struct Lab {
     dir: TempDir,
@@ -60,11 +63,20 @@ impl Lab {
         serde_json::from_str(&out).unwrap()
     }
 
-    /// Of the only server.
-    fn state(&self) -> Value {
-        let servers = self.status();
-        assert_eq!(servers.len(), 1);
-        servers[0]["state"].clone()
+    /// The servers and how they are, in this order. One that is busy may not say so at once.
+    fn shows(&self, expected: &[(&str, &str)]) {
+        let start = Instant::now();
+        loop {
+            let servers = self.status();
+            let is_expected = |(server, (kind, state)): (&Value, &(&str, &str))| {
+                server["server"] == *kind && server["state"] == *state
+            };
+            if servers.len() == expected.len() && servers.iter().zip(expected).all(is_expected) {
+                return;
+            }
+            assert!(start.elapsed() < PATIENCE, "{servers:?} should be {expected:?}");
+            thread::sleep(Duration::from_millis(200));
+        }
     }
 
     fn place(&self, name: &str) -> PathBuf {
@@ -75,7 +87,7 @@ impl Lab {
         let start = Instant::now();
         for place in [self.place("ring"), self.place("mongo")] {
             while place.exists() || !processes_of(&place).is_empty() {
-                assert!(start.elapsed() < Duration::from_secs(30), "{:?}", processes_of(&place));
+                assert!(start.elapsed() < PATIENCE, "{:?}", processes_of(&place));
                 thread::sleep(Duration::from_millis(50));
             }
         }
@@ -89,7 +101,7 @@ impl Lab {
         assert!(lines.into_iter().any(|line| line.starts_with("starting ")));
         let start = Instant::now();
         while processes_of(&self.place(place)).is_empty() {
-            assert!(start.elapsed() < Duration::from_secs(30));
+            assert!(start.elapsed() < PATIENCE);
             thread::sleep(Duration::from_millis(10));
         }
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
@@ -113,7 +125,7 @@ fn a_node_is_started_killed_started_again_and_ended() {
     assert_eq!(code, 0, "{err}");
     assert!(out.contains(&format!("{}.1:9042", lab.net)) && out.contains("mobimir lab down --dir"), "{out}");
     assert!(err.contains("starting 1 node\n"), "{err}");
-    assert_eq!(lab.state(), "UN");
+    lab.shows(&[("cassandra", "UN")]);
 
     let (code, out, _) = lab.start("1");
     assert!(code == 0 && out.contains("was left alone"), "{out}");
@@ -122,11 +134,11 @@ fn a_node_is_started_killed_started_again_and_ended() {
     assert_eq!(lab.run(&["start-node", "1"]).0, 1);
 
     assert_eq!(lab.run(&["stop-node", "1", "--kill"]).0, 0);
-    assert_eq!(lab.state(), "stopped");
+    lab.shows(&[("cassandra", "stopped")]);
     assert_eq!(lab.run(&["stop-node", "1"]).0, 1);
     let (code, _, err) = lab.run(&["start-node", "1"]);
     assert_eq!(code, 0, "{err}");
-    assert_eq!(lab.state(), "UN");
+    lab.shows(&[("cassandra", "UN")]);
 
     let (code, out, err) = lab.run(&["down", "--wipe"]);
     assert!(code == 0 && out.contains("1 node ended"), "{out}{err}");
@@ -147,8 +159,7 @@ fn a_replica_set_is_started_killed_started_again_and_ended() {
     let uri = format!("mongodb://127.0.0.1:{}/?replicaSet=lab", lab.port);
     assert!(out.contains(&uri) && out.contains("mobimir lab down --dir"), "{out}");
     assert!(err.contains("starting 1 mongod\n") && err.contains("member 1 is primary\n"), "{err}");
-    let status = lab.status();
-    assert_eq!((&status[0]["server"], &status[0]["state"]), (&"mongodb".into(), &"primary".into()));
+    lab.shows(&[("mongodb", "primary")]);
 
     let (code, out, _) = lab.start_mongo("1");
     assert!(code == 0 && out.contains("was left alone"), "{out}");
@@ -159,13 +170,20 @@ fn a_replica_set_is_started_killed_started_again_and_ended() {
     assert!(code == 1 && err.contains("there is no member 2"), "{err}");
 
     assert_eq!(lab.run(&["stop-member", "1", "--kill"]).0, 0);
-    assert_eq!(lab.state(), "stopped");
+    lab.shows(&[("mongodb", "stopped")]);
     let (code, _, err) = lab.run(&["stop-member", "1"]);
     assert!(code == 1 && err.contains("member 1 does not run: mobimir lab start-member 1"), "{err}");
     let (code, _, err) = lab.run(&["start-member", "1"]);
     assert_eq!(code, 0, "{err}");
-    let (_, out, _) = lab.run(&["status"]);
-    assert!(out.contains("member 1") && out.contains("primary"), "{out}");
+    lab.shows(&[("mongodb", "primary")]);
+    let start = Instant::now();
+    loop {
+        let (_, out, _) = lab.run(&["status"]);
+        if out.contains("member 1") && out.contains("primary") {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "{out}");
+    }
 
     let (code, out, err) = lab.run(&["down"]);
     assert!(code == 0 && out.contains("1 mongod ended; the data stays"), "{out}{err}");
@@ -185,9 +203,7 @@ fn both_kinds_are_started_shown_and_ended_together() {
         code == 0 && out.contains(&format!("{}.1:9042", lab.net)) && out.contains("mongodb://"),
         "{out}{err}"
     );
-    let status = lab.status();
-    let states: Vec<&str> = status.iter().filter_map(|server| server["state"].as_str()).collect();
-    assert_eq!(states, ["UN", "primary"]);
+    lab.shows(&[("cassandra", "UN"), ("mongodb", "primary")]);
     let (code, out, _) = lab.run(&up);
     assert_eq!((code, out.matches("was left alone").count()), (0, 2), "{out}");
     let (code, out, err) = lab.run(&["down", "--wipe"]);

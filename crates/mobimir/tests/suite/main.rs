@@ -9,6 +9,7 @@ mod commands;
 mod concurrency;
 mod crash;
 mod lab;
+mod load;
 mod malformed;
 mod orders;
 mod servers;

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use hyper::Method;
 use mobimir_lab::{Mongo, MongoSpec, Ring, RingSpec};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -182,11 +183,11 @@ async fn a_shop_lives_in_mongodb_and_cassandra() {
 async fn until_readyz(host: &str, status: u16) {
     let start = Instant::now();
     loop {
-        let answer = Client::new(host).get("/readyz").await;
+        let answer = Client::new(host).send(Method::GET, "/readyz", &[], None).await.unwrap();
         if answer.status.as_u16() == status {
             return;
         }
-        assert!(start.elapsed() < Duration::from_secs(60), "/readyz stays at {}", answer.status);
+        assert!(start.elapsed() < Duration::from_secs(120), "/readyz stays at {}", answer.status);
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use super::Client;
 
 /// How long a page may take to show what is expected of it.
-const WAIT_MAX: Duration = Duration::from_secs(30);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 const GLANCE_EVERY: Duration = Duration::from_millis(50);
 /// Under this name WebDriver hands out elements.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -213,6 +213,22 @@ impl Browser {
     pub(crate) async fn tabs(&mut self) -> Vec<String> {
         let tabs = self.command(Method::GET, "/window/handles", Value::Null).await.unwrap();
         tabs.as_array().unwrap().iter().map(|tab| tab.as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Waits until so many have been opened beside these.
+    pub(crate) async fn tabs_beside(&mut self, before: &[String], count: usize) -> Vec<String> {
+        let started = Instant::now();
+        loop {
+            let mut tabs = self.tabs().await;
+            tabs.retain(|tab| !before.contains(tab));
+            if tabs.len() >= count {
+                return tabs;
+            }
+            if started.elapsed() > WAIT_MAX {
+                self.give_up(&format!("{} of {count} tabs have been opened", tabs.len())).await;
+            }
+            tokio::time::sleep(GLANCE_EVERY).await;
+        }
     }
 
     pub(crate) async fn switch_to(&mut self, tab: &str) {

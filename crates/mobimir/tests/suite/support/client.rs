@@ -1,6 +1,9 @@
 //! A client with one connection that is kept open.
 
-use std::io;
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -8,6 +11,9 @@ use hyper::{HeaderMap, Method, Request, StatusCode, client::conn::http1, header}
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
+
+/// How long a shop may say that it cannot answer now.
+const UNSETTLED_MAX: Duration = Duration::from_secs(120);
 
 pub(crate) struct Client {
     host: String,
@@ -20,6 +26,8 @@ pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    /// The shop did not know at first, and was asked again.
+    pub(crate) repeated: bool,
 }
 
 impl Client {
@@ -32,7 +40,7 @@ impl Client {
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> Answer {
-        self.send(Method::GET, path, &[], None).await.unwrap()
+        self.certain(Method::GET, path, &[], None).await
     }
 
     pub(crate) async fn post(&mut self, path: &str, body: Value) -> Answer {
@@ -52,7 +60,28 @@ impl Client {
     }
 
     pub(crate) async fn order(&mut self, key: &str, body: Value) -> Answer {
-        self.send(Method::POST, "/v1/orders", &[("idempotency-key", key)], Some(body)).await.unwrap()
+        self.certain(Method::POST, "/v1/orders", &[("idempotency-key", key)], Some(body)).await
+    }
+
+    /// Asks again while the shop says that it cannot answer now or is still at it. For what counts once however often it
+    /// is asked.
+    pub(crate) async fn certain(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<Value>,
+    ) -> Answer {
+        let started = Instant::now();
+        let mut repeated = false;
+        loop {
+            let answer = self.send(method.clone(), path, headers, body.clone()).await.unwrap();
+            if !answer.is_unsettled() || started.elapsed() > UNSETTLED_MAX {
+                return Answer { repeated, ..answer };
+            }
+            repeated = true;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     /// An error means that no answer came: the server may be gone, and may or may not have done what was asked.
@@ -95,7 +124,7 @@ impl Client {
             let response = sender.send_request(request).await.map_err(io::Error::other)?;
             let (parts, body) = response.into_parts();
             let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
-            Ok(Answer { status: parts.status, headers: parts.headers, body })
+            Ok(Answer { status: parts.status, headers: parts.headers, body, repeated: false })
         }
         .await;
         if answered.is_err() {
@@ -108,6 +137,15 @@ impl Client {
 impl Answer {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error} in {self:?}"))
+    }
+
+    /// Whether something else may be answered soon.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        match self.status.as_u16() {
+            503 => true,
+            409 => self.json()["code"] == "in_progress",
+            _ => false,
+        }
     }
 
     /// The body, if the status is the expected one.

@@ -6,6 +6,7 @@ use std::{
     hash::{Hash, Hasher},
     path::Path,
     sync::LazyLock,
+    time::{Duration, Instant},
 };
 
 use mobimir_lab::{Mongo, MongoSpec, Ring, RingSpec};
@@ -13,6 +14,8 @@ use mobimir_lab::{Mongo, MongoSpec, Ring, RingSpec};
 use super::process::program;
 
 const POLICY_VARIABLE: &str = "MOBIMIR_SUITE_POLICY";
+/// How long servers that do much else may refuse to make tables.
+const TABLES_IN_MAX: Duration = Duration::from_secs(180);
 
 static SERVERS: LazyLock<Option<Servers>> = LazyLock::new(|| {
     let policy = std::env::var(POLICY_VARIABLE).ok().filter(|policy| !policy.is_empty())?;
@@ -59,6 +62,7 @@ impl MongodKill {
     pub(crate) fn start_again(self) {
         if let Some(mongo) = self.0 {
             mongo.start_member(1).expect("it starts with its data");
+            mongo.wait_primary().expect("it is elected");
         }
     }
 }
@@ -85,12 +89,21 @@ pub(crate) fn environment(data: &Path, tables: Tables) -> Vec<(&'static str, Str
         ("MOBIMIR_CASSANDRA_DATA_CENTRES", "dc1=1".to_owned()),
         ("MOBIMIR_MONGODB_URI", servers.mongo.uri()),
         ("MOBIMIR_MONGODB_DATABASE", name.clone()),
+        // A machine that also builds can be slow.
+        ("MOBIMIR_MONGODB_CONNECT_TIMEOUT_MS", "9000".to_owned()),
+        ("MOBIMIR_MONGODB_TIMEOUT_MS", "9000".to_owned()),
     ];
     if tables == Tables::Own {
         environment.push(("MOBIMIR_CASSANDRA_KEYSPACE_PREFIX", name));
     }
-    let made = program().args(["schema", "apply"]).envs(environment.iter().cloned()).output();
-    let made = made.expect("the program runs");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    environment
+    // It goes on with what is there.
+    let started = Instant::now();
+    loop {
+        let made = program().args(["schema", "apply"]).envs(environment.iter().cloned()).output();
+        let made = made.expect("the program runs");
+        if made.status.success() {
+            return environment;
+        }
+        assert!(started.elapsed() < TABLES_IN_MAX, "{}", String::from_utf8_lossy(&made.stderr));
+    }
 }

@@ -1,0 +1,228 @@
+//! `mobimir load` against a shop: what it counts, and that it notices what is wrong.
+
+use std::{
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{
+    Client, Process,
+    process::{OPERATOR, program, run},
+    shop::operator,
+};
+
+/// How long to wait for what is certain to come.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A few of everything: large orders, logins, a run on one product.
+const PROFILE: &str = r#"
+name = "a bit of everything"
+[mix]
+product_page = 30
+category_page = 10
+cart_add = 25
+cart_change = 8
+cart_read = 5
+order = 12
+order_history = 4
+order_status = 4
+login = 2
+[shoppers]
+users = 20
+guests = 40
+[goods]
+products_max = 60
+stock_at_least = 10000
+[wholesale]
+orders_percent = 10
+lines = 15
+[[flash]]
+at = "1s"
+for = "1s"
+percent = 50
+"#;
+
+/// As much as any machine can do.
+const GENTLE: [&str; 4] = ["--rate", "150", "--connections", "16"];
+
+fn load(shop: &Process, out: &Path, rate: [&str; 4], more: &[&str]) -> Command {
+    let profile = out.with_extension("toml");
+    std::fs::write(&profile, PROFILE).unwrap();
+    let mut command = program();
+    command.args(["load", "run", "--profile"]).arg(profile);
+    command.args(["--target", &format!("http://{}", shop.host), "--out"]).arg(out).args(rate).args(more);
+    command.env("MOBIMIR_OPERATOR_TOKEN", OPERATOR).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// How it ended, what it printed, and its report.
+fn ended(child: Child, out: &Path) -> (Option<i32>, String, Value) {
+    let output = child.wait_with_output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    let report = std::fs::read(out.with_extension("json")).unwrap_or_else(|error| panic!("{error}: {said}"));
+    (output.status.code(), said, serde_json::from_slice(&report).unwrap())
+}
+
+fn demo(dir: &TempDir) -> Process {
+    Process::start(&["demo", "--products", "60"], &dir.path().join("data"), &[])
+}
+
+#[test]
+fn a_run_on_a_sound_shop_finds_everything_in_order() {
+    let dir = TempDir::new().unwrap();
+    let (shop, out) = (demo(&dir), dir.path().join("report"));
+    let (code, said, report) = ended(load(&shop, &out, GENTLE, &["--for", "3s"]).spawn().unwrap(), &out);
+    // A machine with too much to do may not send all of the plan; everything else has to be right all the same.
+    let valid = report["sent_share"].as_f64().unwrap() >= 0.999;
+    assert_eq!(code, Some(if valid { 0 } else { 1 }), "{said}");
+    let findings = &report["findings"];
+    for check in ["orders", "histories", "unasked_orders", "carts", "stock", "invariants"] {
+        assert!(findings[check]["looked_at"].as_u64().unwrap() > 0, "{check}: {findings}");
+        assert_eq!(findings[check]["wrong"], 0, "{check}: {findings}");
+    }
+    for operation in ["product_page", "cart_add", "cart_change", "order", "login", "guest_session"] {
+        assert!(report["operations"][operation]["fine"].as_u64().unwrap_or(0) > 0, "{operation}: {said}");
+        assert_eq!(report["operations"][operation]["failed"], json!({}), "{operation}: {said}");
+    }
+    assert!(report["shop_cpu_us"].as_f64().unwrap() > 0.0);
+    let page = std::fs::read_to_string(out.with_extension("html")).unwrap();
+    assert!(page.contains("<svg") && page.contains("a bit of everything"), "{page}");
+
+    // The same people come again, and nothing of the first time is taken for the second's.
+    let again = dir.path().join("again");
+    let (_, said, second) = ended(load(&shop, &again, GENTLE, &["--for", "1s"]).spawn().unwrap(), &again);
+    assert_eq!(second["findings"]["unasked_orders"]["wrong"], 0, "{said}");
+    let (first, second) = (out.with_extension("json"), again.with_extension("json"));
+    let (code, said, error) = run(&["load", "compare", first.to_str().unwrap(), second.to_str().unwrap()]);
+    assert_eq!(code, 0, "{error}");
+    assert!(said.contains("product_page"), "{said}");
+}
+
+/// Somebody takes a unit off a shelf during the run: books that do not balance fail it.
+#[tokio::test]
+async fn stock_that_goes_astray_fails_a_run() {
+    let dir = TempDir::new().unwrap();
+    let (shop, out) = (demo(&dir), dir.path().join("report"));
+    let mut operator = operator(&shop.host);
+    let page = operator.get("/v1/products?limit=1").await.expect(200);
+    let product = page["items"][0]["product_id"].as_str().unwrap().to_owned();
+    let stock = format!("/v1/products/{product}/stock");
+    let running = load(&shop, &out, GENTLE, &["--for", "10s"]).spawn().unwrap();
+    // When stock is filled up and orders come in, the run has begun.
+    let started = Instant::now();
+    loop {
+        let metrics = operator.get("/metrics").await;
+        let text = String::from_utf8_lossy(&metrics.body).into_owned();
+        if text.lines().any(|line| line.contains("\"/v1/orders\"") && line.contains("status=\"201\"")) {
+            break;
+        }
+        assert!(started.elapsed() < PATIENCE, "nobody orders: {text}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    operator.put(&format!("{stock}/MSK"), json!({ "delta": -1 })).await.expect(200);
+    let (code, said, report) = tokio::task::spawn_blocking(move || ended(running, &out)).await.unwrap();
+    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(report["findings"]["stock"]["wrong"], 1, "{said}");
+    assert!(report["findings"]["examples"].to_string().contains("STK-1"), "{said}");
+    assert_eq!(report["findings"]["orders"]["wrong"], 0, "{said}");
+}
+
+/// The shop is killed and comes back: what it acknowledged is there, and failed requests are counted as such.
+#[test]
+fn a_shop_that_is_killed_loses_nothing_that_it_acknowledged() {
+    let dir = TempDir::new().unwrap();
+    let (data, out) = (dir.path().join("data"), dir.path().join("report"));
+    let shop = demo(&dir);
+    let address = shop.host.clone();
+    let running =
+        load(&shop, &out, GENTLE, &["--for", "6s", "--allow-errors", "--timeout", "5s"]).spawn().unwrap();
+    // Right in the middle; on a slow machine before it has begun, which the run outlives as well.
+    std::thread::sleep(Duration::from_secs(4));
+    shop.kill();
+    let mut again = program();
+    again.args(["serve", "--listen", &address, "--data"]).arg(&data);
+    again.env("MOBIMIR_OPERATOR_TOKEN", OPERATOR).env("MOBIMIR_PASSWORD_MEMORY_KIB", "64");
+    let mut again = again.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let output = running.wait_with_output().unwrap();
+    again.kill().unwrap();
+    again.wait().unwrap();
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    let report = std::fs::read(out.with_extension("json")).unwrap_or_else(|error| panic!("{error}: {said}"));
+    let report: Value = serde_json::from_slice(&report).unwrap();
+    for check in ["orders", "histories", "unasked_orders", "carts", "stock", "invariants"] {
+        assert_eq!(report["findings"][check]["wrong"], 0, "{check}: {said}");
+    }
+    assert_eq!(report["findings"]["unsettled"], 0, "{said}");
+}
+
+/// More than the shop can do: it says so to those who only look before it does to those who order, keeps its promises to all
+/// who got in, and is as before when it is over.
+#[tokio::test]
+async fn too_much_to_do_is_said_at_the_door() {
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().join("report");
+    // Impatient, so that it has too much to do on any machine.
+    let impatient = [("MOBIMIR_LIMITS_LATE_MS_MAX", "1")];
+    let shop = Process::start(&["demo", "--products", "60"], &dir.path().join("data"), &impatient);
+    let host = shop.host.clone();
+    let much = ["--rate", "20000", "--connections", "400"];
+    let running = load(&shop, &out, much, &["--for", "4s", "--allow-errors"]).spawn().unwrap();
+    let ended = tokio::task::spawn_blocking(move || ended(running, &out));
+    let mut refused = None;
+    let started = Instant::now();
+    while !ended.is_finished() {
+        let mut client = Client::new(&host);
+        let answer = client.send(hyper::Method::GET, "/v1/categories", &[], None).await.unwrap();
+        refused = refused.or((answer.status == 503).then_some(answer));
+        // Whoever watches is always let in.
+        let alive = client.send(hyper::Method::GET, "/healthz", &[], None).await.unwrap();
+        assert_eq!(alive.status, 200);
+        assert!(started.elapsed() < PATIENCE * 3, "the load does not end");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let (_, said, report) = ended.await.unwrap();
+    let refused = refused.unwrap_or_else(|| panic!("nobody was turned away: {said}"));
+    refused.problem(503, "overloaded");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    for check in ["orders", "histories", "unasked_orders", "carts", "stock", "invariants"] {
+        assert_eq!(report["findings"][check]["wrong"], 0, "{check}: {said}");
+    }
+    let shed = |operation: &str| {
+        let of = &report["operations"][operation];
+        let number = |key: &str| of[key].as_f64().unwrap_or_default();
+        number("shed") / (number("shed") + number("fine") + number("refused")).max(1.0)
+    };
+    assert!(shed("product_page") > 0.0 && shed("order") <= shed("product_page"), "{said}");
+    let started = Instant::now();
+    while Client::new(&host).send(hyper::Method::GET, "/v1/categories", &[], None).await.unwrap().status
+        != 200
+    {
+        assert!(started.elapsed() < PATIENCE, "it is over, and still nobody is let in");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[test]
+fn what_cannot_be_run_is_said_in_one_line() {
+    for (arguments, code, words) in [
+        (&["load", "run", "--profile", "black-sunday"][..], 1, "there is no profile \"black-sunday\""),
+        (&["load", "run", "--target", "shop"], 1, "expected an address like http://127.0.0.1:8080"),
+        (&["load", "run", "--target", "http://127.0.0.1:1"], 1, "no shop answers at http://127.0.0.1:1"),
+        (&["load", "run", "--rate=-5"], 2, "expected requests a second"),
+        (&["load", "run", "--for", "soon"], 2, "expected a time like"),
+        (&["load", "run", "--at", "kill"], 2, "expected a time and a command"),
+        (&["load", "compare", "a.json", "b.json"], 1, "cannot read a.json"),
+        (&["load", "profiles", "black-sunday"], 1, "there is no profile"),
+    ] {
+        let (exit, _, error) = run(arguments);
+        assert_eq!(exit, code, "{arguments:?}: {error}");
+        assert!(error.contains(words), "{arguments:?}: {error}");
+    }
+    let (code, profiles, _) = run(&["load", "profiles"]);
+    assert!(code == 0 && profiles.contains("black-friday") && profiles.contains("flash-sale"), "{profiles}");
+}
