@@ -27,8 +27,16 @@ const WHOLE: u32 = 1_000;
 /// Somebody always gets through, or nobody would notice that it is over.
 const SHARE_MAX: f64 = 0.98;
 /// Of what is not yet turned away, so much more is at every step; and so much less when there is time again.
-const STEP_UP: f64 = 0.04;
-const STEP_DOWN: f64 = 0.01;
+const STEP_UP: f64 = 0.01;
+const STEP_MAX: f64 = 0.2;
+const STEP_DOWN: f64 = 0.004;
+/// For how many periods at once a late one counts.
+const PERIODS_MAX: f64 = 10.0;
+/// By so much every sleep is late, on any machine: timers go by milliseconds.
+const TIMER_STEP: Duration = Duration::from_millis(2);
+/// As long as there are no more connections, no queue is so long that it were worth to turn somebody away: then it is others on
+/// the machine who make everything late.
+const CONNECTIONS_MIN: i64 = 64;
 /// A wait of so many limits goes up as fast as it gets.
 const LIMITS_MAX: f64 = 4.0;
 
@@ -43,22 +51,25 @@ pub(crate) enum Class {
     Look,
 }
 
+/// What operators and machines that watch ask for. Operators are those, too, who change products.
+const WATCHED: [&str; 7] =
+    ["/healthz", "/readyz", "/metrics", "/v1/ops", "/v1/reports", "/v1/carts", "/console"];
+const BOUGHT: [&str; 2] = ["/v1/orders", "/checkout"];
+/// To look at these is a step of buying.
+const FILLED: [&str; 3] = ["/v1/cart", "/cart", "/checkout"];
+
 impl Class {
     pub(crate) fn of(method: &Method, path: &str) -> Self {
-        let is_under = |prefix: &str| path.starts_with(prefix);
-        if is_under("/healthz")
-            || is_under("/readyz")
-            || is_under("/metrics")
-            || is_under("/v1/ops")
-            || is_under("/console")
-        {
+        let is_under = |prefix: &&str| path.starts_with(*prefix);
+        let changes = !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+        if WATCHED.iter().any(is_under) || (changes && is_under(&"/v1/products")) {
             Self::Watch
-        } else if method == Method::GET || method == Method::HEAD {
-            Self::Look
-        } else if is_under("/v1/orders") || is_under("/checkout") {
+        } else if changes && BOUGHT.iter().any(is_under) {
             Self::Order
-        } else {
+        } else if changes || FILLED.iter().any(is_under) {
             Self::Change
+        } else {
+            Self::Look
         }
     }
 }
@@ -82,6 +93,7 @@ struct Pressure {
 }
 
 impl Pressure {
+    /// Once in every [`FEEL_PERIOD`] or, when it was late, for the time that has passed.
     fn feel(&mut self, late: Duration, limit: Duration) {
         self.last.push_back(late);
         if self.last.len() > LASTING {
@@ -91,8 +103,9 @@ impl Pressure {
         let least = if self.last.len() < LASTING { None } else { self.last.iter().min() };
         let least = least.copied().unwrap_or_default();
         let limits = (least.as_secs_f64() / limit.as_secs_f64()).min(LIMITS_MAX);
+        let passed = ((FEEL_PERIOD + late).as_secs_f64() / FEEL_PERIOD.as_secs_f64()).min(PERIODS_MAX);
         if limits > 1.0 {
-            self.share += (SHARE_MAX - self.share) * STEP_UP * (limits - 1.0);
+            self.share += (SHARE_MAX - self.share) * (STEP_UP * (limits - 1.0) * passed).min(STEP_MAX);
         } else {
             self.share = (self.share - STEP_DOWN * (1.0 - limits)).max(0.0);
         }
@@ -115,9 +128,9 @@ impl Admission {
         }
     }
 
-    /// Whether a request is let in, beside those that are being answered.
-    pub(crate) fn admits(&self, class: Class, in_flight: i64) -> bool {
-        let share = self.share.load(Ordering::Relaxed);
+    /// Whether a request is let in, beside those that are being answered and those who may ask, too.
+    pub(crate) fn admits(&self, class: Class, in_flight: i64, connections: i64) -> bool {
+        let share = if connections > CONNECTIONS_MIN { self.share.load(Ordering::Relaxed) } else { 0 };
         if share == 0 && in_flight <= self.in_flight_max {
             return true;
         }
@@ -154,7 +167,7 @@ pub(crate) async fn feel(shop: Weak<Inner>) {
         if limit.is_zero() {
             return;
         }
-        pressure.feel(asleep.elapsed().saturating_sub(FEEL_PERIOD), limit);
+        pressure.feel(asleep.elapsed().saturating_sub(FEEL_PERIOD + TIMER_STEP), limit);
         shop.admission.share.store((pressure.share * f64::from(WHOLE)) as u32, Ordering::Relaxed);
     }
 }
@@ -172,7 +185,7 @@ mod tests {
     }
 
     fn let_in(door: &Admission, class: Class) -> usize {
-        (0..10_000).filter(|_| door.admits(class, 10)).count()
+        (0..10_000).filter(|_| door.admits(class, 10, 1_000)).count()
     }
 
     #[test]
@@ -182,8 +195,13 @@ mod tests {
         assert!(pressure.share > 0.9, "{pressure:?}");
         (0..1_000).for_each(|_| pressure.feel(LIMIT * 100, LIMIT));
         assert!(pressure.share <= SHARE_MAX, "{pressure:?}");
-        (0..200).for_each(|_| pressure.feel(Duration::from_millis(1), LIMIT));
+        (0..300).for_each(|_| pressure.feel(Duration::from_millis(1), LIMIT));
         assert_eq!(pressure.share, 0.0);
+    }
+
+    #[test]
+    fn a_few_are_let_in_however_late_everything_is() {
+        assert!((0..1_000).all(|_| door(980).admits(Class::Look, 2, CONNECTIONS_MIN)));
     }
 
     #[test]
@@ -216,9 +234,9 @@ mod tests {
     fn so_many_at_once_and_no_more() {
         let door = door(0);
         for (class, most) in [(Class::Look, 100), (Class::Change, 100), (Class::Order, 200)] {
-            assert!(door.admits(class, most) && !door.admits(class, most + 1), "{class:?}");
+            assert!(door.admits(class, most, 1) && !door.admits(class, most + 1, 1), "{class:?}");
         }
-        assert!(door.admits(Class::Watch, 1_000_000));
+        assert!(door.admits(Class::Watch, 1_000_000, 1));
     }
 
     #[test]
@@ -230,6 +248,12 @@ mod tests {
             (Method::POST, "/v1/orders", Class::Order),
             (Method::POST, "/checkout", Class::Order),
             (Method::POST, "/v1/cart/items", Class::Change),
+            (Method::GET, "/v1/cart", Class::Change),
+            (Method::GET, "/checkout", Class::Change),
+            (Method::OPTIONS, "/v1/products", Class::Look),
+            (Method::PUT, "/v1/products/1/stock/MSK", Class::Watch),
+            (Method::GET, "/v1/carts", Class::Watch),
+            (Method::GET, "/v1/reports/orders", Class::Watch),
             (Method::GET, "/metrics", Class::Watch),
             (Method::POST, "/v1/ops/migrations/carts/advance", Class::Watch),
         ] {

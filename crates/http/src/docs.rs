@@ -25,7 +25,8 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
         `after` for the following page. Errors are `application/problem+json` with a stable `code`.\n\n\
         Every answer to POST, PUT, PATCH and DELETE has a header `Read-After` with an opaque token. A request that brings the newest one \
         back in the same header is served nothing older than that write, by whichever instance; without it, what others may answer from \
-        copies can be as old as the policy allows.",
+        copies can be as old as the policy allows.\n\n\
+        When there is too much to do, any call may be answered 503 `overloaded` with `Retry-After`: then nothing was begun.",
         license(name = "MIT")
     ),
     tags(

@@ -12,6 +12,7 @@ use axum::{
 };
 use futures_util::FutureExt;
 use http::{HeaderName, HeaderValue, StatusCode, header};
+use prometheus_client::metrics::gauge::Gauge;
 use tower::ServiceExt;
 
 use crate::{admission::Class, extract::Peer, problem::Problem, read_after, state::AppState};
@@ -35,11 +36,14 @@ impl App {
         let started = Instant::now();
         let inner = &self.state.inner;
         let class = Class::of(request.method(), request.uri().path());
-        if !inner.admission.admits(class, inner.metrics.in_flight.get()) {
-            inner.metrics.turned_away(class);
-            return Problem::overloaded();
+        let metrics = &inner.metrics;
+        if !inner.admission.admits(class, metrics.in_flight.get(), metrics.connections.get()) {
+            metrics.turned_away(class);
+            let mut response = Problem::overloaded();
+            response.headers_mut().insert(REQUEST_ID, request_id(&request));
+            return response;
         }
-        inner.metrics.in_flight.inc();
+        let _in_flight = InFlight::one_more(&metrics.in_flight);
         let method = request.method().clone();
         let path = tracing::enabled!(tracing::Level::DEBUG).then(|| request.uri().path().to_owned());
         let id = request_id(&request);
@@ -69,7 +73,6 @@ impl App {
         let route = route.as_ref().map_or("none", MatchedPath::as_str);
         let took = started.elapsed();
         inner.metrics.answered(&method, route, response.status(), took);
-        inner.metrics.in_flight.dec();
         if let Some(path) = path {
             let status = response.status().as_u16();
             tracing::debug!(request = id.to_str().unwrap_or_default(), %method, path, status, took_us = took.as_micros() as u64, "answered");
@@ -81,6 +84,22 @@ impl App {
         headers.insert(REQUEST_ID, id);
         headers.entry(header::X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
         response
+    }
+}
+
+/// A request that is being answered. It ends when the answer is there, and also when nobody waits for it any more.
+struct InFlight<'a>(&'a Gauge);
+
+impl<'a> InFlight<'a> {
+    fn one_more(gauge: &'a Gauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 
@@ -121,4 +140,49 @@ fn words(panic: &(dyn Any + Send)) -> &str {
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("without words")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use mobimir_core::time::SystemClock;
+    use mobimir_shop::{Shop, ShopSettings};
+    use mobimir_testkit::model::ModelStore;
+
+    use super::*;
+    use crate::{limits::Limits, state::Backend};
+
+    struct Silent;
+
+    impl Backend for Silent {
+        fn trouble(&self) -> Option<String> {
+            None
+        }
+
+        fn dump(&self, _: &mut dyn std::io::Write) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn app() -> App {
+        let shop = Shop::new(ModelStore::stores(), Arc::new(SystemClock), ShopSettings::default());
+        crate::app(AppState::new(shop, &[], Limits::default(), Box::new(Silent), serde_json::Value::Null))
+    }
+
+    /// Whoever hangs up in the middle leaves nothing behind that others would have to wait for.
+    #[tokio::test]
+    async fn a_request_that_nobody_waits_for_is_not_counted_any_more() {
+        let app = app();
+        for _ in 0..10 {
+            let endless = futures_util::stream::pending::<Result<bytes::Bytes, std::io::Error>>();
+            let request = Request::post("/v1/users").header(header::CONTENT_TYPE, "application/json");
+            let request = request.body(Body::from_stream(endless)).expect("a request");
+            let mut answer = Box::pin(app.answer(request, None));
+            assert!(futures_util::poll!(&mut answer).is_pending());
+            assert_eq!(app.state.inner.metrics.in_flight.get(), 1);
+            drop(answer);
+            assert_eq!(app.state.inner.metrics.in_flight.get(), 0);
+        }
+    }
 }
