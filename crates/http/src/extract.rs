@@ -261,11 +261,23 @@ pub(crate) fn page_limit(limit: Option<&str>) -> Result<usize, Problem> {
 pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response {
     const TYPICAL_BYTES: usize = 1024;
     let mut body = Vec::with_capacity(TYPICAL_BYTES);
-    if let Err(error) = serde_json::to_writer(&mut body, value) {
-        tracing::error!(%error, "an answer could not be written as JSON");
-        return Problem::internal().into_response();
-    }
-    let mut response = Response::new(axum::body::Body::from(body));
+    let written = serde_json::to_writer(&mut body, value);
+    written_json(status, written.map(|()| body))
+}
+
+/// An answer that was written by somebody else.
+pub(crate) fn written_json(
+    status: StatusCode,
+    body: serde_json::Result<impl Into<axum::body::Body>>,
+) -> Response {
+    let body = match body {
+        Ok(body) => body.into(),
+        Err(error) => {
+            tracing::error!(%error, "an answer could not be written as JSON");
+            return Problem::internal().into_response();
+        }
+    };
+    let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

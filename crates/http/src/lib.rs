@@ -11,6 +11,7 @@ mod extract;
 mod limits;
 mod metrics;
 mod problem;
+mod product_json;
 mod read_after;
 mod server;
 mod state;

@@ -8,7 +8,9 @@ use mobimir_core::{
 };
 use mobimir_shop::Shop;
 
-use crate::{admission::Admission, limits::Limits, metrics::Metrics, read_after::Signer};
+use crate::{
+    admission::Admission, limits::Limits, metrics::Metrics, product_json::ProductJson, read_after::Signer,
+};
 
 #[derive(Clone)]
 pub struct AppState {
@@ -22,6 +24,7 @@ pub(crate) struct Inner {
     pub(crate) limits: Limits,
     pub(crate) admission: Admission,
     pub(crate) metrics: Metrics,
+    pub(crate) products: ProductJson,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) policy: serde_json::Value,
 }
@@ -75,6 +78,7 @@ impl AppState {
             limits,
             admission: Admission::new(&limits),
             metrics: Metrics::new(),
+            products: ProductJson::new(),
             backend: backend.into(),
             policy,
         };

@@ -18,7 +18,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     cursor,
-    extract::{Body, Operator, PathId, PathPair, Query, json, page_limit},
+    extract::{Body, Operator, PathId, PathPair, Query, json, page_limit, written_json},
     problem::Problem,
     state::AppState,
     views::{AvailableByZone, List, ProductSchema, ProductView, StockView},
@@ -104,11 +104,14 @@ impl ListQuery {
 #[utoipa::path(get, path = "/v1/products", tag = "products", params(ListQuery),
     responses((status = 200, body = List<ProductSchema>), (status = 400, body = Problem, content_type = "application/problem+json")))]
 async fn list(State(state): State<AppState>, Query(query): Query<ListQuery>) -> Result<Response, Problem> {
-    let list = match query.parse()? {
-        Some(query) => List::of(CURSOR_KIND, state.shop.list_products(query).await?, ProductView),
-        None => List::whole(Vec::new()),
+    let (products, next) = match query.parse()? {
+        Some(query) => {
+            let page = state.shop.list_products(query).await?;
+            (page.items, page.next.map(|position| cursor::encode(CURSOR_KIND, &position)))
+        }
+        None => Default::default(),
     };
-    Ok(json(StatusCode::OK, &list))
+    Ok(written_json(StatusCode::OK, state.inner.products.list(&products, next.as_deref())))
 }
 
 /// One product
@@ -117,7 +120,7 @@ async fn list(State(state): State<AppState>, Query(query): Query<ListQuery>) -> 
 async fn get(State(state): State<AppState>, PathId(id): PathId) -> Result<Response, Problem> {
     let product =
         state.shop.product(ProductId(id)).await?.ok_or_else(|| Problem::not_found("the product"))?;
-    Ok(json(StatusCode::OK, &ProductView(product)))
+    Ok(written_json(StatusCode::OK, state.inner.products.of(&product)))
 }
 
 #[derive(Deserialize, IntoParams)]
