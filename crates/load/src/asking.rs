@@ -19,8 +19,8 @@ pub(crate) enum Heard {
     Again,
 }
 
-/// Asks `count` things, as many at once as there are connections, each until it is done or the time is up. Says which
-/// are not.
+/// Asks `count` things, as many at once as there are connections, each until it is done, or until none was for so long.
+/// Says which are not.
 pub(crate) fn ask_all(
     wire: &mut Wire,
     count: usize,
@@ -28,7 +28,7 @@ pub(crate) fn ask_all(
     mut ask: impl FnMut(usize, &mut Vec<u8>),
     mut heard: impl FnMut(usize, Outcome<'_>) -> Heard,
 ) -> io::Result<Vec<usize>> {
-    let until = Instant::now() + patience;
+    let mut until = Instant::now() + patience;
     let mut open: VecDeque<usize> = (0..count).collect();
     let (mut again, mut under_way) = (Vec::new(), 0);
     let mut request = Vec::new();
@@ -51,8 +51,9 @@ pub(crate) fn ask_all(
         }
         wire.turn(Instant::now() + TURN, &mut |ticket, outcome| {
             under_way -= 1;
-            if heard(ticket, outcome) == Heard::Again {
-                again.push(ticket);
+            match heard(ticket, outcome) {
+                Heard::Again => again.push(ticket),
+                Heard::Done => until = Instant::now() + patience,
             }
         })?;
         if Instant::now() >= until && under_way == 0 {

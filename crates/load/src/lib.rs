@@ -18,6 +18,7 @@ mod operation;
 mod oracle;
 pub mod profile;
 mod record;
+mod replay;
 pub mod report;
 mod request;
 mod run;
@@ -32,6 +33,7 @@ pub use self::{
     operation::Operation,
     oracle::{Check, Findings},
     record::{Latency, OperationResult, Second},
+    replay::Trade,
     shop::{Progress, ShopError},
     visit::{Stretch, Visit, VisitSpec},
 };

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     asking::{Heard, ask_all},
     crowd::{Crowd, LineAnswer, OrderAnswer, Wrong},
-    request::{Parts, encoded, put},
+    request::{encoded, put},
     shop::{self, AllStock, Progress, ShopError, Stock, all},
     wire::Wire,
 };
@@ -41,6 +41,9 @@ pub struct Findings {
     pub settled: u64,
     /// Those of which it could not be found out what became.
     pub unsettled: u64,
+    /// Why not everything could be looked at.
+    #[serde(default)]
+    pub not_looked: Option<String>,
     pub examples: Vec<String>,
 }
 
@@ -58,6 +61,7 @@ impl Findings {
         checks.into_iter().flatten().all(|check| check.wrong == 0)
             && self.answers_wrong == 0
             && self.unsettled == 0
+            && self.not_looked.is_none()
     }
 }
 
@@ -89,24 +93,32 @@ struct Invariant {
     violations: u64,
 }
 
-/// Looks at everything. `before` is the stock when the run began.
+/// How things stood when a visit began.
+pub(crate) struct Before {
+    pub(crate) stock: AllStock,
+    /// By user: people may have shopped before.
+    pub(crate) orders: HashMap<u32, BTreeMap<String, u32>>,
+    /// What the shop had counted against its promises, by their names.
+    pub(crate) violations: BTreeMap<String, u64>,
+}
+
+/// Looks at everything that has happened since.
 pub(crate) fn look(
     wire: &mut Wire,
     crowd: &mut Crowd,
-    before: &AllStock,
-    seen_before: &HashMap<u32, BTreeSet<String>>,
+    before: &Before,
     operator: Option<&str>,
     progress: Progress<'_>,
 ) -> Result<Findings, ShopError> {
     let (settled, unsettled) = settle(wire, crowd)?;
-    let mut wrong = std::mem::take(&mut crowd.wrong);
+    let mut wrong = crowd.wrong.clone();
     let answers_wrong = wrong.count;
     let orders = orders(wire, crowd, &mut wrong, progress)?;
-    let (histories, unasked_orders) = histories(wire, crowd, seen_before, &mut wrong, progress)?;
+    let (histories, unasked_orders) = histories(wire, crowd, &before.orders, &mut wrong, progress)?;
     let carts = carts(wire, crowd, &mut wrong, progress)?;
-    let stock = stock(wire, crowd, before, operator, &mut wrong, progress)?;
+    let stock = stock(wire, crowd, &before.stock, operator, &mut wrong, progress)?;
     let invariants = match operator {
-        Some(operator) => Some(invariants(wire, operator, &mut wrong)?),
+        Some(operator) => Some(invariants(wire, operator, &before.violations, &mut wrong)?),
         None => None,
     };
     Ok(Findings {
@@ -119,20 +131,21 @@ pub(crate) fn look(
         answers_wrong,
         settled,
         unsettled,
+        not_looked: None,
         examples: wrong.examples,
     })
 }
 
-/// The orders of every user, as they stand in the histories. Users may have shopped before.
+/// The orders of every user, and how often each stands in the history.
 pub(crate) fn known_orders(
     wire: &mut Wire,
     crowd: &Crowd,
     progress: Progress<'_>,
-) -> Result<HashMap<u32, BTreeSet<String>>, ShopError> {
+) -> Result<HashMap<u32, BTreeMap<String, u32>>, ShopError> {
     let users: Vec<u32> = (0..crowd.shoppers.len() as u32)
         .filter(|at| crowd.shoppers[*at as usize].credentials.is_some())
         .collect();
-    let mut found: HashMap<u32, BTreeSet<String>> = HashMap::new();
+    let mut found: HashMap<u32, BTreeMap<String, u32>> = HashMap::new();
     // Users with a next page, and where it begins.
     let mut open: Vec<(u32, Option<String>)> = users.into_iter().map(|user| (user, None)).collect();
     while !open.is_empty() {
@@ -145,13 +158,14 @@ pub(crate) fn known_orders(
                 let (user, after) = &open[number];
                 let after = after.as_ref().map(|after| format!("&after={}", encoded(after)));
                 let path = format!("/v1/orders?limit={PAGE_ORDERS}{}", after.unwrap_or_default());
-                put(out, "GET", &path, Parts::of(&crowd.shoppers[*user as usize].token));
+                put(out, "GET", &path, crowd.shoppers[*user as usize].reads());
             },
             |_, answer| (answer.status == 200).then(|| serde_json::from_slice(answer.body).ok()).flatten(),
         )?;
         let read = std::mem::take(&mut open).into_iter().zip(pages);
         for ((user, _), page) in read {
-            found.entry(user).or_default().extend(page.items.into_iter().map(|order| order.order_id));
+            let orders = found.entry(user).or_default();
+            page.items.into_iter().for_each(|order| *orders.entry(order.order_id).or_default() += 1);
             if page.next.is_some() {
                 open.push((user, page.next));
             }
@@ -198,8 +212,8 @@ fn orders(
         progress,
         |number, out| {
             let placed = &crowd.placed[number];
-            let token = &crowd.shoppers[placed.shopper as usize].token;
-            put(out, "GET", &format!("/v1/orders/{}", placed.id), Parts::of(token));
+            let shopper = &crowd.shoppers[placed.shopper as usize];
+            put(out, "GET", &format!("/v1/orders/{}", placed.id), shopper.reads());
         },
         |number, answer| match answer.status {
             200 => {
@@ -245,7 +259,7 @@ impl Found {
 fn histories(
     wire: &mut Wire,
     crowd: &Crowd,
-    seen_before: &HashMap<u32, BTreeSet<String>>,
+    before: &HashMap<u32, BTreeMap<String, u32>>,
     wrong: &mut Wrong,
     progress: Progress<'_>,
 ) -> Result<(Check, Check), ShopError> {
@@ -255,7 +269,7 @@ fn histories(
     for order in &crowd.placed {
         placed.entry(order.shopper).or_default().insert(&order.id);
         missing.looked_at += 1;
-        if !found.get(&order.shopper).is_some_and(|orders| orders.contains(&*order.id)) {
+        if !found.get(&order.shopper).is_some_and(|orders| orders.contains_key(&*order.id)) {
             missing.wrong += 1;
             wrong
                 .tell(|| format!("ORD-1: the acknowledged order {} is not in its owner's history", order.id));
@@ -263,13 +277,14 @@ fn histories(
     }
     let unsettled: BTreeSet<u32> = crowd.unsettled().iter().copied().collect();
     for (user, orders) in found.iter().filter(|(user, _)| !unsettled.contains(user)) {
-        for order in orders {
+        for (order, times) in orders {
             unasked.looked_at += 1;
             let known = placed.get(user).is_some_and(|placed| placed.contains(order.as_str()))
-                || seen_before.get(user).is_some_and(|seen| seen.contains(order));
-            if !known {
+                || before.get(user).is_some_and(|before| before.contains_key(order));
+            if !known || *times > 1 {
                 unasked.wrong += 1;
-                wrong.tell(|| format!("ORD-2: there is an order {order} that was never acknowledged"));
+                let what = if known { "stands there more than once" } else { "was never acknowledged" };
+                wrong.tell(|| format!("ORD-2: the order {order} in a history {what}"));
             }
         }
     }
@@ -294,7 +309,7 @@ fn carts(
         "comparing carts",
         owners.len(),
         progress,
-        |number, out| put(out, "GET", "/v1/cart", Parts::of(&crowd.shoppers[owners[number]].token)),
+        |number, out| put(out, "GET", "/v1/cart", crowd.shoppers[owners[number]].reads()),
         |_, answer| {
             let cart: CartAnswer<'_> = serde_json::from_slice(answer.body).ok()?;
             (answer.status == 200).then(|| crowd.numbered(&cart.items))
@@ -390,15 +405,29 @@ fn stock(
     }
 }
 
-fn invariants(wire: &mut Wire, operator: &str, wrong: &mut Wrong) -> Result<Check, ShopError> {
-    let counted: Counted =
-        shop::one(wire, "reading the shop's own count", "/v1/ops/invariants", Some(operator))?;
-    let mut check = Check { looked_at: counted.items.len() as u64, wrong: 0 };
-    for invariant in counted.items.iter().filter(|invariant| invariant.violations > 0) {
-        check.wrong += 1;
-        wrong.tell(|| format!("{}: the shop itself has counted {}", invariant.name, invariant.violations));
+fn invariants(
+    wire: &mut Wire,
+    operator: &str,
+    before: &BTreeMap<String, u64>,
+    wrong: &mut Wrong,
+) -> Result<Check, ShopError> {
+    let counted = violations(wire, operator)?;
+    let mut check = Check { looked_at: counted.len() as u64, wrong: 0 };
+    for (name, count) in &counted {
+        let before = before.get(name).copied().unwrap_or_default();
+        if *count > before {
+            check.wrong += 1;
+            wrong.tell(|| format!("{name}: the shop itself has counted {}", count - before));
+        }
     }
     Ok(check)
+}
+
+/// What the shop has counted against its promises since it was started.
+pub(crate) fn violations(wire: &mut Wire, operator: &str) -> Result<BTreeMap<String, u64>, ShopError> {
+    let counted: Counted =
+        shop::one(wire, "reading the shop's own count", "/v1/ops/invariants", Some(operator))?;
+    Ok(counted.items.into_iter().map(|invariant| (invariant.name, invariant.violations)).collect())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a run looked like: every answer counted and timed, second by second and over all.
+//! What a run looked like: every request counted and timed, second by second and over all.
 
 use std::collections::BTreeMap;
 
@@ -29,6 +29,7 @@ struct OfNow {
     sent: u64,
     shed: u64,
     failed: u64,
+    lost: u64,
     latencies: Vec<Histogram<u64>>,
 }
 
@@ -36,16 +37,31 @@ struct OfNow {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Second {
     pub sent: u64,
+    /// Answers of every kind, also those that shed and those that are wrong.
     pub answered: u64,
     pub shed: u64,
+    /// Requests with a wrong answer or none.
     pub failed: u64,
-    /// Of the answers that came in this second.
+    /// Of those that failed, the ones without an answer.
+    #[serde(default)]
+    pub lost: u64,
+    /// Of the requests that were served or given up in this second.
     pub operations: BTreeMap<Operation, Latency>,
 }
 
-/// From the moment a request was due to its answer, in microseconds.
+impl Second {
+    /// Requests that were done, or refused by the rules of the shop.
+    pub fn served(&self) -> u64 {
+        let wrong_answers = self.failed.saturating_sub(self.lost);
+        self.answered.saturating_sub(self.shed + wrong_answers)
+    }
+}
+
+/// From the moment a request was due to its answer, or to the moment when it was given up, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
+    /// Requests that were timed, which are not answers alone: those that were served, and those that waited for an
+    /// answer in vain. What was shed or answered wrongly is not among them: a quick no would make a shop look fast.
     pub count: u64,
     pub p50_us: u64,
     pub p90_us: u64,
@@ -67,7 +83,7 @@ impl Latency {
     }
 }
 
-/// All answers to one kind of request.
+/// What came of one kind of request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OperationResult {
     pub latency: Latency,
@@ -78,6 +94,13 @@ pub struct OperationResult {
     pub shed: u64,
     /// By what went wrong.
     pub failed: BTreeMap<String, u64>,
+}
+
+impl OperationResult {
+    /// Requests that were done, or refused by the rules of the shop.
+    pub fn served(&self) -> u64 {
+        self.fine + self.refused
+    }
 }
 
 fn histogram() -> Histogram<u64> {
@@ -97,7 +120,7 @@ impl Record {
                 .collect(),
             late: histogram(),
             seconds: Vec::new(),
-            now: OfNow { second: 0, sent: 0, shed: 0, failed: 0, latencies: histograms() },
+            now: OfNow { second: 0, sent: 0, shed: 0, failed: 0, lost: 0, latencies: histograms() },
         }
     }
 
@@ -107,17 +130,24 @@ impl Record {
         self.now.sent += 1;
     }
 
+    /// An answer has come, or none will: then `took_ns` is how long it was waited for.
     pub(crate) fn answered(&mut self, operation: Operation, verdict: Verdict, at_ns: u64, took_ns: u64) {
         self.move_to(at_ns);
         let of = &mut self.operations[operation.index()];
         *of.verdicts.entry(verdict).or_default() += 1;
+        // Whoever waits in vain waits, too: without them a shop that stands still would look fast.
+        if matches!(verdict, Verdict::Fine | Verdict::Refused | Verdict::Lost(_)) {
+            of.latency.saturating_record(took_ns / 1_000);
+            self.now.latencies[operation.index()].saturating_record(took_ns / 1_000);
+        }
         match verdict {
-            Verdict::Fine | Verdict::Refused => {
-                of.latency.saturating_record(took_ns / 1_000);
-                self.now.latencies[operation.index()].saturating_record(took_ns / 1_000);
-            }
+            Verdict::Fine | Verdict::Refused => {}
             Verdict::Shed => self.now.shed += 1,
-            Verdict::Status(_) | Verdict::Lost(_) | Verdict::Wrong => self.now.failed += 1,
+            Verdict::Status(_) | Verdict::Wrong => self.now.failed += 1,
+            Verdict::Lost(_) => {
+                self.now.failed += 1;
+                self.now.lost += 1;
+            }
         }
     }
 
@@ -164,11 +194,13 @@ impl Record {
                 .filter(|(_, latency)| !latency.is_empty())
                 .map(|(operation, latency)| (*operation, Latency::of(latency)))
                 .collect();
-            let OfNow { sent, shed, failed, .. } = self.now;
-            let in_time: u64 = operations.values().map(|latency| latency.count).sum();
-            self.seconds.push(Second { sent, answered: in_time + shed + failed, shed, failed, operations });
+            let OfNow { sent, shed, failed, lost, .. } = self.now;
+            let timed: u64 = operations.values().map(|latency| latency.count).sum();
+            // The lost ones are among both, and are no answers.
+            let answered = (timed - lost) + shed + (failed - lost);
+            self.seconds.push(Second { sent, answered, shed, failed, lost, operations });
             self.now.latencies.iter_mut().for_each(Histogram::reset);
-            (self.now.sent, self.now.shed, self.now.failed) = (0, 0, 0);
+            (self.now.sent, self.now.shed, self.now.failed, self.now.lost) = (0, 0, 0, 0);
             self.now.second += 1;
         }
     }
@@ -205,6 +237,7 @@ impl OfOperation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Lost;
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -223,5 +256,32 @@ mod tests {
         assert_eq!((order.fine, order.shed, order.latency.count), (1, 1, 1));
         assert_eq!(order.latency.p99_us / 100, 300);
         assert!(record.late().max_us >= 5_000);
+    }
+
+    #[test]
+    fn requests_without_an_answer_are_timed_and_no_answers() {
+        let mut record = Record::new();
+        for (verdict, took_ns) in [
+            (Verdict::Fine, 1_000_000),
+            (Verdict::Refused, 1_000_000),
+            (Verdict::Shed, 1_000),
+            (Verdict::Status(500), 1_000),
+            (Verdict::Wrong, 1_000),
+            (Verdict::Lost(Lost::TimedOut), 30 * SECOND),
+        ] {
+            record.answered(Operation::Order, verdict, 0, took_ns);
+        }
+        record.end();
+        let second = &record.seconds()[0];
+        assert_eq!((second.answered, second.shed, second.failed, second.lost), (5, 1, 3, 1));
+        assert_eq!(second.served(), 2);
+        let order = &record.results()[&Operation::Order];
+        assert_eq!((order.served(), order.failed.values().sum::<u64>()), (2, 3));
+        let of_writes = record.over(Operation::is_write);
+        for latency in [order.latency, second.operations[&Operation::Order], of_writes] {
+            assert_eq!(latency.count, 3);
+            assert!(latency.p99_us >= 30_000_000 && latency.p50_us < 2_000, "{latency:?}");
+        }
+        assert_eq!(record.over(|operation| !operation.is_write()), Latency::default());
     }
 }

@@ -7,6 +7,7 @@ use std::io::Write;
 pub(crate) struct Parts<'a> {
     pub(crate) token: Option<&'a str>,
     pub(crate) idempotency_key: Option<&'a str>,
+    pub(crate) read_after: Option<&'a str>,
     pub(crate) body: Option<&'a str>,
 }
 
@@ -25,6 +26,9 @@ pub(crate) fn put(out: &mut Vec<u8>, method: &str, path: &str, parts: Parts<'_>)
     }
     if let Some(key) = parts.idempotency_key {
         let _ = write!(out, "idempotency-key: {key}\r\n");
+    }
+    if let Some(position) = parts.read_after {
+        let _ = write!(out, "read-after: {position}\r\n");
     }
     match parts.body {
         Some(body) => {
@@ -55,13 +59,14 @@ mod tests {
     #[test]
     fn a_request_is_head_and_body() {
         let mut out = Vec::new();
-        let parts = Parts { token: Some("t"), idempotency_key: Some("k"), body: Some("{}") };
+        let parts =
+            Parts { token: Some("t"), idempotency_key: Some("k"), read_after: Some("r"), body: Some("{}") };
         put(&mut out, "POST", "/v1/orders", parts);
         put(&mut out, "GET", "/", Parts::default());
         assert_eq!(
             String::from_utf8(out).expect("text"),
             "POST /v1/orders HTTP/1.1\r\nhost: shop\r\nauthorization: Bearer t\r\nidempotency-key: k\r\n\
-             content-type: application/json\r\ncontent-length: 2\r\n\r\n{}GET / HTTP/1.1\r\nhost: shop\r\n\r\n"
+             read-after: r\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}GET / HTTP/1.1\r\nhost: shop\r\n\r\n"
         );
         assert_eq!(encoded("Связь 5G"), "%D0%A1%D0%B2%D1%8F%D0%B7%D1%8C%205G");
     }

@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::{
     alias::Alias,
-    crowd::{Asked, Crowd},
+    crowd::{Asked, Crowd, Wish},
     operation::Operation,
     profile::Profile,
     record::{Record, Second},
@@ -22,15 +22,31 @@ use crate::{
 
 /// A wait is at least this long: requests that are due meanwhile leave together.
 const WAIT_MIN: Duration = Duration::from_micros(50);
+/// After the end, what is due is sent for so long.
+const GRACE_NS: u64 = 1_000_000_000;
+/// So many that cannot be asked for now are tried before an answer is waited for.
+const WAITING_TRIED_MAX: usize = 16;
 
-/// What is to be done.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan<'a> {
-    pub(crate) profile: &'a Profile,
-    pub(crate) rate: f64,
-    pub(crate) lasts: Duration,
-    pub(crate) even: bool,
-    pub(crate) seed: u64,
+/// What is due, by rising time in nanoseconds from the start.
+pub(crate) trait Plan: Iterator<Item = (u64, Wish)> {}
+
+impl<T: Iterator<Item = (u64, Wish)>> Plan for T {}
+
+/// What a profile makes due.
+pub(crate) fn of_profile(
+    profile: &Profile,
+    rate: f64,
+    lasts: Duration,
+    even: bool,
+    seed: u64,
+) -> Option<impl Plan + use<>> {
+    let requests_max = profile.requests_max.unwrap_or(u64::MAX);
+    let schedule = Schedule::new(rate, profile.ramp.clone(), nanoseconds(lasts), seed);
+    let mix = Alias::new(&Operation::ALL.map(|operation| profile.mix.share(operation)))?;
+    // Of another sequence than the gaps between requests.
+    let mut random = Random::new(!seed);
+    let drawn = move |at_ns| (at_ns, Wish::Any(Operation::ALL[mix.draw(&mut random)]));
+    Some(schedule.at_most(requests_max).even(even).map(drawn))
 }
 
 /// How a run went.
@@ -53,21 +69,14 @@ struct Flight {
 /// Sends what is due until the time is up or somebody stops it, and waits for the last answers. `each_second` sees every
 /// second when it is over.
 pub(crate) fn run(
-    plan: Plan<'_>,
+    plan: impl Plan,
+    lasts: Duration,
     wire: &mut Wire,
     crowd: &mut Crowd,
     stop: &AtomicBool,
     mut each_second: impl FnMut(&Second, Duration),
 ) -> io::Result<Ran> {
-    let end_ns = u64::try_from(plan.lasts.as_nanos()).unwrap_or(u64::MAX);
-    let requests_max = plan.profile.requests_max.unwrap_or(u64::MAX);
-    let mut schedule = Schedule::new(plan.rate, plan.profile.ramp.clone(), end_ns, plan.seed)
-        .at_most(requests_max)
-        .even(plan.even)
-        .peekable();
-    let shares = Operation::ALL.map(|operation| plan.profile.mix.share(operation));
-    let mix = Alias::new(&shares).ok_or(io::ErrorKind::InvalidInput)?;
-    let mut random = Random::new(plan.seed ^ 0x006d_6978);
+    let (end_ns, mut plan) = (nanoseconds(lasts), plan.peekable());
     let mut record = Record::new();
     // Numbers of flights are given again when they have landed.
     let (mut flights, mut landed): (Vec<Option<Flight>>, Vec<usize>) = (Vec::new(), Vec::new());
@@ -80,16 +89,26 @@ pub(crate) fn run(
     loop {
         let now = Instant::now();
         let now_ns = since(started, now);
-        while let Some(at_ns) = schedule.next_if(|at_ns| *at_ns <= now_ns) {
+        while !interrupted && let Some(next) = plan.next_if(|(at_ns, _)| *at_ns <= now_ns) {
             planned += 1;
-            due.push_back(at_ns);
+            due.push_back(next);
         }
-        let over = now_ns >= end_ns || interrupted;
-        while !over && wire.free() > 0 {
-            let Some(due_ns) = due.pop_front() else { break };
+        // What became due in the last moments is still sent.
+        let over = now_ns >= end_ns.saturating_add(GRACE_NS) || interrupted;
+        if crowd.lacks_guests() && !over && wire.free() > 0 {
+            planned += 1;
+            due.push_front((now_ns, Wish::Any(Operation::GuestSession)));
+        }
+        let mut waiting = 0;
+        while !over && wire.free() > 0 && waiting < WAITING_TRIED_MAX {
+            let Some((due_ns, wish)) = due.pop_front() else { break };
             request.clear();
-            let operation = Operation::ALL[mix.draw(&mut random)];
-            let asked = crowd.ask(operation, (due_ns / 1_000_000).cast_signed(), &mut request);
+            let Some(asked) = crowd.ask(&wish, (due_ns / 1_000_000).cast_signed(), &mut request) else {
+                // Everybody who could ask for it is busy: it stays due, and others come first.
+                waiting += 1;
+                due.push_back((due_ns, wish));
+                continue;
+            };
             let ticket = landed.pop().unwrap_or_else(|| {
                 flights.push(None);
                 flights.len() - 1
@@ -100,11 +119,11 @@ pub(crate) fn run(
             sent += 1;
         }
         let under_way = flights.len() - landed.len();
-        let nothing_to_come = due.is_empty() && schedule.peek().is_none();
+        let nothing_to_come = due.is_empty() && plan.peek().is_none();
         if under_way == 0 && (over || nothing_to_come) {
             break;
         }
-        let next = schedule.peek().map(|at_ns| started + Duration::from_nanos(*at_ns));
+        let next = plan.peek().map(|(at_ns, _)| started + Duration::from_nanos(*at_ns));
         let until = next.unwrap_or(now + Duration::from_millis(100)).max(now + WAIT_MIN);
         wire.turn(until, &mut |ticket, outcome| {
             let Some(flight) = flights[ticket].take() else { return };
@@ -125,8 +144,12 @@ pub(crate) fn run(
     Ok(Ran { record, planned, sent, took, cpu: cpu_time().saturating_sub(cpu_before), interrupted })
 }
 
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 fn since(started: Instant, now: Instant) -> u64 {
-    u64::try_from(now.saturating_duration_since(started).as_nanos()).unwrap_or(u64::MAX)
+    nanoseconds(now.saturating_duration_since(started))
 }
 
 /// What this thread has spent on a processor.
@@ -154,8 +177,8 @@ mod tests {
             Crowd::new(profile.clone(), goods(10), vec!["MSK".to_owned()], shoppers, "run".to_owned(), 1);
         let mut wire =
             Wire::connect(server.address, connections, Duration::from_secs(60)).expect("connections");
-        let plan = Plan { profile: &profile, rate, lasts, even: true, seed: 1 };
-        run(plan, &mut wire, &mut crowd, &AtomicBool::new(false), |_, _| {}).expect("a run")
+        let plan = of_profile(&profile, rate, lasts, true, 1).expect("a plan");
+        run(plan, lasts, &mut wire, &mut crowd, &AtomicBool::new(false), |_, _| {}).expect("a run")
     }
 
     /// A server that stands still for two seconds keeps everybody waiting who came meanwhile, and not only those few whose

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     io,
     net::{SocketAddr, ToSocketAddrs},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use mobimir_core::random::Random;
@@ -21,6 +21,7 @@ use crate::{
 
 /// How long to try before the shop is said not to be able to.
 const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(500);
 const PAGE_PRODUCTS: usize = 100;
 
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +34,10 @@ pub enum ShopError {
     Io(#[from] io::Error),
     #[error("the shop has no products: start it with `mobimir demo`, or import some")]
     NoProducts,
+    #[error(
+        "the shop has none of the products of this history: import it first, see `mobimir import --help`"
+    )]
+    NothingToReplay,
     #[error("{what}: the shop answered {answer}")]
     Refused { what: String, answer: String },
     #[error(
@@ -212,6 +217,24 @@ pub(crate) fn stock(
     )
 }
 
+/// The same, when nothing is held for orders that an earlier crowd has left open.
+pub(crate) fn settled_stock(
+    wire: &mut Wire,
+    goods: &Goods,
+    operator: Option<&str>,
+    progress: Progress<'_>,
+) -> Result<AllStock, ShopError> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let found = stock(wire, goods, operator, progress)?;
+        let settled = found.iter().flat_map(BTreeMap::values).all(|stock| stock.reserved == 0);
+        if settled || Instant::now() >= until {
+            return Ok(found);
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
 fn parse_stock(answer: Answer<'_>, detailed: bool) -> Option<BTreeMap<String, Stock>> {
     if answer.status != 200 {
         None
@@ -252,13 +275,16 @@ pub(crate) fn all<T>(
     mut take: impl FnMut(usize, Answer<'_>) -> Option<T>,
 ) -> Result<Vec<T>, ShopError> {
     let mut found: Vec<Option<T>> = (0..count).map(|_| None).collect();
-    let (mut done, mut last_wrong) = (0, String::new());
+    let (mut done, mut last_wrong, mut refused) = (0, String::new(), false);
     let missing = ask_all(wire, count, PATIENCE, ask, |number, outcome: Outcome<'_>| {
         let taken = match outcome {
             Ok(answer) => {
                 let taken = take(number, answer);
                 if taken.is_none() {
                     last_wrong = format!("{} {}", answer.status, shown(answer.body));
+                    // What is refused for good will be so the next time.
+                    refused |=
+                        (400..500).contains(&answer.status) && !matches!(answer.status, 408 | 409 | 429);
                 }
                 taken
             }
@@ -267,7 +293,7 @@ pub(crate) fn all<T>(
                 None
             }
         };
-        let Some(taken) = taken else { return Heard::Again };
+        let Some(taken) = taken else { return if refused { Heard::Done } else { Heard::Again } };
         found[number] = Some(taken);
         done += 1;
         if done % 64 == 0 || done == count {
@@ -275,7 +301,7 @@ pub(crate) fn all<T>(
         }
         Heard::Done
     })?;
-    if missing.is_empty() {
+    if missing.is_empty() && !refused {
         return Ok(found.into_iter().flatten().collect());
     }
     Err(ShopError::Refused { what: what.to_owned(), answer: last_wrong })

@@ -1,22 +1,19 @@
 //! A visit to a shop: everybody comes in, one or more runs, and a look at everything when they are over.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::atomic::AtomicBool,
-    time::Duration,
-};
+use std::{collections::BTreeSet, io, sync::atomic::AtomicBool, time::Duration};
 
 use mobimir_core::random::Random;
 use serde::Deserialize;
 
 use crate::{
     crowd::Crowd,
-    oracle::{self, Findings},
+    oracle::{self, Before, Findings},
     profile::Profile,
     record::Second,
+    replay::{self, Trade},
     request::{Parts, put},
     run::{self, Plan, Ran},
-    shop::{self, AllStock, Progress, ShopError},
+    shop::{self, Progress, ShopError},
     wire::Wire,
 };
 
@@ -40,8 +37,7 @@ pub struct Visit {
     spec: VisitSpec,
     wire: Wire,
     crowd: Crowd,
-    stock_before: AllStock,
-    orders_before: HashMap<u32, BTreeSet<String>>,
+    before: Before,
     runs: u64,
 }
 
@@ -65,6 +61,9 @@ pub(crate) struct Usage {
 impl Visit {
     /// Everybody comes in: this takes as long as it takes, and no run has begun.
     pub fn begin(spec: VisitSpec, progress: Progress<'_>) -> Result<Self, ShopError> {
+        if spec.operator.is_none() && !spec.keep_stock {
+            return Err(ShopError::NoOperator);
+        }
         let address = shop::address(&spec.target)?;
         let refused = |reason| ShopError::NoConnection { address: spec.target.clone(), reason };
         let mut wire = Wire::connect(address, spec.connections, spec.answer_time_max).map_err(refused)?;
@@ -75,25 +74,28 @@ impl Visit {
         if zones.is_empty() {
             return Err(ShopError::NoProducts);
         }
+        let violations = match operator {
+            Some(operator) => oracle::violations(&mut wire, operator)?,
+            None => Default::default(),
+        };
         let shoppers = shop::shoppers(&mut wire, profile, zones.len(), spec.seed, progress)?;
-        let mut stock_before = shop::stock(&mut wire, &goods, operator, progress)?;
-        if !spec.keep_stock {
-            let operator = operator.ok_or(ShopError::NoOperator)?;
-            shop::fill_stock(&mut wire, profile, &goods, &zones, &stock_before, operator, progress)?;
-            stock_before = shop::stock(&mut wire, &goods, Some(operator), progress)?;
+        let mut stock = shop::settled_stock(&mut wire, &goods, operator, progress)?;
+        if let Some(operator) = operator.filter(|_| !spec.keep_stock) {
+            shop::fill_stock(&mut wire, profile, &goods, &zones, &stock, operator, progress)?;
+            stock = shop::stock(&mut wire, &goods, Some(operator), progress)?;
         }
         // No key of an earlier run may be met again.
         let nonce = mobimir_core::secret::random_bytes::<8>().map(|byte| format!("{byte:02x}")).concat();
         let crowd = Crowd::new(profile.clone(), goods, zones, shoppers, nonce, spec.seed);
-        let orders_before = oracle::known_orders(&mut wire, &crowd, progress)?;
-        Ok(Self { spec, wire, crowd, stock_before, orders_before, runs: 0 })
+        let orders = oracle::known_orders(&mut wire, &crowd, progress)?;
+        Ok(Self { spec, wire, crowd, before: Before { stock, orders, violations }, runs: 0 })
     }
 
     pub fn spec(&self) -> &VisitSpec {
         &self.spec
     }
 
-    /// Sends what is due, until the time is up or somebody stops it.
+    /// Sends what the profile makes due, until the time is up or somebody stops it.
     pub fn run(
         &mut self,
         rate: f64,
@@ -104,9 +106,36 @@ impl Visit {
     ) -> Result<Stretch, ShopError> {
         self.runs += 1;
         let seed = self.spec.seed.wrapping_add(self.runs);
+        let plan = run::of_profile(&self.spec.profile, rate, lasts, even, seed);
+        let plan = plan.ok_or(io::Error::from(io::ErrorKind::InvalidInput))?;
+        self.carry_out(plan, rate, lasts, even, stop, each_second)
+    }
+
+    /// Sends what a trade history makes due, which is made to last so long.
+    pub fn replay(
+        &mut self,
+        trades: &[Trade],
+        lasts: Duration,
+        stop: &AtomicBool,
+        each_second: impl FnMut(&Second, Duration),
+    ) -> Result<Stretch, ShopError> {
+        let plan =
+            replay::plan(trades, lasts, |id| self.crowd.number(id)).ok_or(ShopError::NothingToReplay)?;
+        let rate = plan.len() as f64 / lasts.as_secs_f64();
+        self.carry_out(plan.into_iter(), rate, lasts, false, stop, each_second)
+    }
+
+    fn carry_out(
+        &mut self,
+        plan: impl Plan,
+        rate: f64,
+        lasts: Duration,
+        even: bool,
+        stop: &AtomicBool,
+        each_second: impl FnMut(&Second, Duration),
+    ) -> Result<Stretch, ShopError> {
         let before = self.usage();
-        let plan = Plan { profile: &self.spec.profile, rate, lasts, even, seed };
-        let ran = run::run(plan, &mut self.wire, &mut self.crowd, stop, each_second)?;
+        let ran = run::run(plan, lasts, &mut self.wire, &mut self.crowd, stop, each_second)?;
         let after = self.usage();
         let usage = before.zip(after).map(|(before, after)| Usage {
             cpu_s: after.0 - before.0,
@@ -117,10 +146,15 @@ impl Visit {
     }
 
     /// Looks for everything that the shop has acknowledged since the visit began.
-    pub fn look(&mut self, progress: Progress<'_>) -> Result<Findings, ShopError> {
+    pub fn look(&mut self, progress: Progress<'_>) -> Findings {
         let operator = self.spec.operator.as_deref();
-        let Self { wire, crowd, stock_before, orders_before, .. } = self;
-        oracle::look(wire, crowd, stock_before, orders_before, operator, progress)
+        let Self { wire, crowd, before, .. } = self;
+        oracle::look(wire, crowd, before, operator, progress).unwrap_or_else(|error| Findings {
+            not_looked: Some(error.to_string()),
+            answers_wrong: crowd.wrong.count,
+            examples: crowd.wrong.examples.clone(),
+            ..Findings::default()
+        })
     }
 
     /// What has to be kept: the limits of the shop's policy, if the operator may know them.

@@ -23,6 +23,9 @@ impl Units {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KnownCart {
     pub(crate) lines: BTreeMap<u32, Units>,
+    /// Units whose answer was lost. They may still come, after anything that happens now: what clears a cart covers what
+    /// it sees, and nothing that arrives later.
+    late: BTreeMap<u32, u64>,
 }
 
 /// Whether a change is known to be done, or may be.
@@ -34,25 +37,26 @@ pub(crate) enum Done {
 
 impl KnownCart {
     pub(crate) fn add(&mut self, product: u32, units: u64, done: Done) {
-        let line = self.lines.entry(product).or_default();
-        line.high += units;
-        if done == Done::Surely {
-            line.low += units;
+        match done {
+            Done::Surely => {
+                let line = self.lines.entry(product).or_default();
+                (line.low, line.high) = (line.low + units, line.high + units);
+            }
+            Done::Perhaps => *self.late.entry(product).or_default() += units,
         }
     }
 
     /// Sets a line; to nothing takes it out.
     pub(crate) fn set(&mut self, product: u32, units: u64, done: Done) {
-        let before = self.lines.get(&product).copied().unwrap_or_default();
-        let line = match done {
-            Done::Surely => Units::exactly(units),
-            Done::Perhaps => Units { low: before.low.min(units), high: before.high.max(units) },
-        };
-        if line.high == 0 {
-            self.lines.remove(&product)
-        } else {
-            self.lines.insert(product, line)
-        };
+        match done {
+            Done::Surely if units == 0 => drop(self.lines.remove(&product)),
+            Done::Surely => drop(self.lines.insert(product, Units::exactly(units))),
+            Done::Perhaps => {
+                // What it covers may be gone, now or later; what it puts in may come, now or later.
+                self.lines.get_mut(&product).into_iter().for_each(|line| line.low = 0);
+                self.add(product, units, Done::Perhaps);
+            }
+        }
     }
 
     pub(crate) fn clear(&mut self, done: Done) {
@@ -65,11 +69,15 @@ impl KnownCart {
     /// The cart of a guest who has logged in.
     pub(crate) fn merge(&mut self, guest: KnownCart, done: Done) {
         for (product, units) in guest.lines {
-            let line = self.lines.entry(product).or_default();
-            line.high += units.high;
             if done == Done::Surely {
-                line.low += units.low;
+                let line = self.lines.entry(product).or_default();
+                (line.low, line.high) = (line.low + units.low, line.high + units.high);
+            } else {
+                self.add(product, units.high, Done::Perhaps);
             }
+        }
+        for (product, units) in guest.late {
+            self.add(product, units, Done::Perhaps);
         }
     }
 
@@ -78,9 +86,11 @@ impl KnownCart {
         let here = self.lines.keys().chain(lines.keys());
         here.map(|product| {
             let known = self.lines.get(product).copied().unwrap_or_default();
-            (*product, known, lines.get(product).copied().unwrap_or_default())
+            let late = self.late.get(product).copied().unwrap_or_default();
+            let possible = Units { low: known.low, high: known.high + late };
+            (*product, possible, lines.get(product).copied().unwrap_or_default())
         })
-        .find(|(_, known, found)| !known.holds(*found))
+        .find(|(_, possible, found)| !possible.holds(*found))
     }
 }
 
@@ -114,16 +124,64 @@ mod tests {
         ]
     }
 
+    /// How a shop keeps a cart: additions by number, and changes that cover those they have seen.
+    #[derive(Default)]
+    struct RealCart {
+        additions: BTreeMap<usize, (u32, u64)>,
+    }
+
+    struct Sent {
+        number: usize,
+        covers: Vec<usize>,
+        adds: Option<(u32, u64)>,
+    }
+
+    impl RealCart {
+        fn send(&self, number: usize, change: &Change) -> Sent {
+            let seen = |wanted: &dyn Fn(u32) -> bool| -> Vec<usize> {
+                self.additions
+                    .iter()
+                    .filter(|(_, (product, _))| wanted(*product))
+                    .map(|(number, _)| *number)
+                    .collect()
+            };
+            match *change {
+                Change::Add(product, units) => {
+                    Sent { number, covers: Vec::new(), adds: Some((product, units)) }
+                }
+                Change::Set(product, units) => {
+                    let covers = seen(&|other| other == product);
+                    Sent { number, covers, adds: (units > 0).then_some((product, units)) }
+                }
+                Change::Clear => Sent { number, covers: seen(&|_| true), adds: None },
+            }
+        }
+
+        fn arrive(&mut self, sent: &Sent) {
+            self.additions.retain(|number, _| !sent.covers.contains(number));
+            self.additions.extend(sent.adds.map(|added| (sent.number, added)));
+        }
+
+        fn lines(&self) -> BTreeMap<u32, u64> {
+            self.additions.values().fold(BTreeMap::new(), |mut lines, (product, units)| {
+                *lines.entry(*product).or_default() += units;
+                lines
+            })
+        }
+    }
+
     proptest! {
-        /// Whatever was done of what is not known, the real cart is one of those that are held possible; and when
-        /// everything is known there is only one.
+        /// Whatever was done of what is not known, and whenever it arrived, the real cart is one of those that are held
+        /// possible; and when everything is known there is only one.
         #[test]
         fn the_real_cart_is_always_possible(
-            changes in prop::collection::vec((change(), any::<bool>(), any::<bool>()), 0..30),
+            changes in prop::collection::vec((change(), any::<bool>(), 0..12_usize), 0..30),
         ) {
-            let (mut known, mut real) = (KnownCart::default(), BTreeMap::<u32, u64>::new());
+            let (mut known, mut real) = (KnownCart::default(), RealCart::default());
+            let mut under_way: Vec<(usize, Sent)> = Vec::new();
             let mut all_known = true;
-            for (change, answered, carried_out) in changes {
+            for (number, (change, answered, later)) in changes.into_iter().enumerate() {
+                let sent = real.send(number, &change);
                 let done = if answered { Done::Surely } else { Done::Perhaps };
                 all_known &= answered;
                 match change {
@@ -131,19 +189,17 @@ mod tests {
                     Change::Set(product, units) => known.set(product, units, done),
                     Change::Clear => known.clear(done),
                 }
-                if answered || carried_out {
-                    match change {
-                        Change::Add(product, units) => *real.entry(product).or_default() += units,
-                        Change::Set(product, 0) => drop(real.remove(&product)),
-                        Change::Set(product, units) => drop(real.insert(product, units)),
-                        Change::Clear => real.clear(),
-                    }
-                }
+                // Unanswered it arrives some changes later, if ever.
+                if answered { real.arrive(&sent) } else { under_way.push((number + later, sent)) }
+                let arrived: Vec<(usize, Sent)> =
+                    under_way.extract_if(.., |(at, _)| *at <= number).collect();
+                arrived.iter().for_each(|(_, sent)| real.arrive(sent));
             }
-            prop_assert_eq!(known.differs(&real), None);
+            prop_assert_eq!(known.differs(&real.lines()), None);
             if all_known {
-                *real.entry(0).or_default() += 1;
-                prop_assert!(known.differs(&real).is_some(), "a cart with one unit too many");
+                let mut lines = real.lines();
+                *lines.entry(0).or_default() += 1;
+                prop_assert!(known.differs(&lines).is_some(), "a cart with one unit too many");
             }
         }
     }

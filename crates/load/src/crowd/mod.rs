@@ -8,6 +8,8 @@ mod ledger;
 use std::{
     collections::{BTreeMap, HashMap},
     fmt::Write,
+    sync::Arc,
+    time::{Duration, Instant},
 };
 
 use mobimir_core::random::Random;
@@ -61,6 +63,8 @@ pub(crate) struct Shopper {
     stuck: bool,
     pub(crate) pending: Option<Box<Pending>>,
     last_order: Option<Box<str>>,
+    /// What the shop gave with the last change, for reads that must not be older.
+    read_after: Option<Box<str>>,
 }
 
 /// An order under way, or one whose answer was lost. It is asked for again under the same key until there is one.
@@ -71,7 +75,13 @@ pub(crate) struct Pending {
     zone: u16,
     /// `None` for what is in the cart.
     lines: Option<BTreeMap<u32, u64>>,
+    asked_at: Instant,
 }
+
+/// Before an order whose answer was lost is asked for again.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// As many as an order may have.
+const ORDER_LINES_MAX: usize = 200;
 
 /// What the shop did that it must never do.
 #[derive(Clone, Debug, Default)]
@@ -87,6 +97,17 @@ impl Wrong {
             self.examples.push(what());
         }
     }
+}
+
+/// What is due.
+#[derive(Clone, Debug)]
+pub(crate) enum Wish {
+    /// Something of this kind; who and what is up to the crowd.
+    Any(Operation),
+    /// The page of this product.
+    Page(u32),
+    /// An order of these lines, by whoever is free.
+    Order(Arc<BTreeMap<u32, u64>>),
 }
 
 /// A request that was sent, for when its answer comes.
@@ -105,6 +126,20 @@ enum What {
     Order { shopper: u32 },
     Login { guest: u32, user: u32 },
     Guest { guest: u32 },
+}
+
+impl What {
+    /// Who has changed something.
+    fn shopper(self) -> Option<u32> {
+        match self {
+            Self::Page | Self::Guest { .. } => None,
+            Self::Add { shopper, .. }
+            | Self::Set { shopper, .. }
+            | Self::Clear { shopper }
+            | Self::Order { shopper }
+            | Self::Login { user: shopper, .. } => Some(shopper),
+        }
+    }
 }
 
 /// What an answer was worth.
@@ -155,7 +190,13 @@ impl Shopper {
             stuck: false,
             pending: None,
             last_order: None,
+            read_after: None,
         }
+    }
+
+    /// What a request of this shopper that reads is made of.
+    pub(crate) fn reads(&self) -> Parts<'_> {
+        Parts { read_after: self.read_after.as_deref(), ..Parts::of(&self.token) }
     }
 
     /// Has nothing under way that the next change would have to wait for.
@@ -192,34 +233,51 @@ impl Crowd {
         }
     }
 
-    /// The next request. What cannot be asked for now is a look at a product instead.
-    pub(crate) fn ask(&mut self, operation: Operation, at_ms: i64, out: &mut Vec<u8>) -> Asked {
-        let asked = match operation {
-            // A guest who has logged in leaves a place for another.
-            Operation::CategoryPage | Operation::ProductPage if !self.gone.is_empty() => self.new_guest(out),
+    /// The next request; `None` when everybody who could ask is busy.
+    pub(crate) fn ask(&mut self, wish: &Wish, at_ms: i64, out: &mut Vec<u8>) -> Option<Asked> {
+        match wish {
+            Wish::Any(operation) => self.ask_any(*operation, at_ms, out),
+            Wish::Page(product) => Some(self.look_at(*product, out)),
+            Wish::Order(lines) => self.order_of(lines.as_ref().clone(), out),
+        }
+    }
+
+    /// The number of a product of the catalogue.
+    pub(crate) fn number(&self, id: &str) -> Option<u32> {
+        self.numbers.get(id).copied()
+    }
+
+    fn look_at(&self, product: u32, out: &mut Vec<u8>) -> Asked {
+        put(out, "GET", &format!("/v1/products/{}", self.goods.product(product).id), Parts::default());
+        Asked { operation: Operation::ProductPage, what: What::Page }
+    }
+
+    fn ask_any(&mut self, operation: Operation, at_ms: i64, out: &mut Vec<u8>) -> Option<Asked> {
+        match operation {
+            Operation::ProductPage => {
+                let product = self.choose(at_ms);
+                Some(self.look_at(product, out))
+            }
             Operation::CategoryPage => {
                 let path = self.goods.category_page(&mut self.random);
                 put(out, "GET", &path, Parts::default());
                 Some(Asked { operation, what: What::Page })
             }
             Operation::CartAdd => self.add(at_ms, out),
+            // Whoever has nothing in the cart puts something in.
             Operation::CartChange => self.change(out).or_else(|| self.add(at_ms, out)),
             Operation::CartRead => {
-                let shopper = self.random.below(self.shoppers.len() as u64) as usize;
-                put(out, "GET", "/v1/cart", Parts::of(&self.shoppers[shopper].token));
+                let shopper = self.anybody(|_| true)?;
+                put(out, "GET", "/v1/cart", self.shoppers[shopper as usize].reads());
                 Some(Asked { operation, what: What::Page })
             }
             Operation::Order => self.order(at_ms, out),
+            // Whoever has not ordered yet looks at an empty history.
             Operation::OrderStatus => self.status(out).or_else(|| self.history(out)),
             Operation::OrderHistory => self.history(out),
             Operation::Login => self.login(out),
-            Operation::ProductPage | Operation::GuestSession => None,
-        };
-        asked.unwrap_or_else(|| {
-            let product = self.choose(at_ms);
-            put(out, "GET", &format!("/v1/products/{}", self.goods.product(product).id), Parts::default());
-            Asked { operation: Operation::ProductPage, what: What::Page }
-        })
+            Operation::GuestSession => self.new_guest(out),
+        }
     }
 
     /// Takes an answer, or that there is none.
@@ -232,12 +290,21 @@ impl Crowd {
             Err(lost) => Verdict::Lost(lost),
         };
         // What is refused is not done. Of everything else that did not go well nobody knows.
+        let overloaded = || outcome.is_ok_and(|answer| code(answer) == Some("overloaded"));
         let done = match verdict {
             Verdict::Fine => Some(Done::Surely),
             Verdict::Refused => None,
+            // Turned away at the door.
+            Verdict::Shed if overloaded() => None,
             Verdict::Status(status) if (400..500).contains(&status) => None,
             _ => Some(Done::Perhaps),
         };
+        if let (Ok(answer), Some(shopper)) = (outcome, asked.what.shopper())
+            && let Some(position) =
+                answer.header("read-after").and_then(|value| std::str::from_utf8(value).ok())
+        {
+            self.shoppers[shopper as usize].read_after = Some(position.into());
+        }
         match asked.what {
             What::Page => {}
             What::Add { shopper, product, units } => {
@@ -260,7 +327,10 @@ impl Crowd {
                     let zone = self.shoppers[guest as usize].zone;
                     self.shoppers[guest as usize] = Shopper::new(token, None, zone);
                 }
-                _ => self.gone.push(guest),
+                (verdict, _) => {
+                    self.gone.push(guest);
+                    return if verdict == Verdict::Fine { Verdict::Wrong } else { verdict };
+                }
             },
         }
         verdict
@@ -268,7 +338,16 @@ impl Crowd {
 
     /// The lines of an order or a cart by the numbers of their products; `None` when one is of no product.
     pub(crate) fn numbered(&self, items: &[LineAnswer<'_>]) -> Option<BTreeMap<u32, u64>> {
-        items.iter().map(|item| Some((*self.numbers.get(item.product_id)?, item.quantity))).collect()
+        let mut lines = BTreeMap::new();
+        for item in items {
+            *lines.entry(*self.numbers.get(item.product_id)?).or_default() += item.quantity;
+        }
+        Some(lines)
+    }
+
+    /// Whether a guest has logged in and left a place for another.
+    pub(crate) fn lacks_guests(&self) -> bool {
+        !self.gone.is_empty()
     }
 
     /// Users whose last order may or may not be placed.
@@ -279,12 +358,13 @@ impl Crowd {
     /// The request for an order of which it is not known what became.
     pub(crate) fn ask_again(&mut self, user: u32, out: &mut Vec<u8>) -> Option<Asked> {
         let shopper = &mut self.shoppers[user as usize];
-        let pending = shopper.pending.as_ref()?;
-        shopper.busy = true;
+        let pending = shopper.pending.as_mut()?;
+        (shopper.busy, pending.asked_at) = (true, Instant::now());
         let parts = Parts {
             token: Some(&shopper.token),
             idempotency_key: Some(&pending.key),
             body: Some(&pending.body),
+            ..Parts::default()
         };
         put(out, "POST", "/v1/orders", parts);
         Some(Asked { operation: Operation::Order, what: What::Order { shopper: user } })
@@ -367,8 +447,12 @@ impl Crowd {
     }
 
     fn order(&mut self, at_ms: i64, out: &mut Vec<u8>) -> Option<Asked> {
-        if let Some(at) = self.unsettled.iter().position(|user| !self.shoppers[*user as usize].busy) {
-            let user = self.unsettled[at];
+        let is_due = |user: &&u32| {
+            let shopper = &self.shoppers[**user as usize];
+            let waited = |pending: &Pending| pending.asked_at.elapsed() >= ASK_AGAIN_AFTER;
+            !shopper.busy && shopper.pending.as_deref().is_some_and(waited)
+        };
+        if let Some(user) = self.unsettled.iter().find(is_due).copied() {
             return self.ask_again(user, out);
         }
         let wholesale =
@@ -379,13 +463,17 @@ impl Crowd {
         };
         let of_cart = wholesale.is_none() && self.random.percent(self.profile.shoppers.cart_orders_percent);
         let shopper = &self.shoppers[user as usize];
-        let of_cart = of_cart && !shopper.stuck && shopper.cart.lines.values().any(|units| units.low > 0);
+        let fits = shopper.cart.lines.len() <= ORDER_LINES_MAX;
+        let of_cart =
+            of_cart && !shopper.stuck && fits && shopper.cart.lines.values().any(|units| units.low > 0);
         let mut zone = shopper.zone;
         let lines = (!of_cart).then(|| {
             let wanted = wholesale.map_or(1, |wholesale| wholesale.lines);
             let mut lines = BTreeMap::new();
+            // Of what there is too little for all, everybody wants one.
+            let units_max = if self.profile.goods.flash_stock.is_some() { 1 } else { UNITS_MAX };
             for _ in 0..wanted {
-                let units = 1 + self.random.below(UNITS_MAX);
+                let units = 1 + self.random.below(units_max);
                 lines.insert(self.choose(at_ms), units);
             }
             lines
@@ -393,10 +481,28 @@ impl Crowd {
         if self.profile.goods.flash_stock.is_some() {
             zone = 0;
         }
+        self.begin_order(user, zone, lines, out)
+    }
+
+    fn order_of(&mut self, lines: BTreeMap<u32, u64>, out: &mut Vec<u8>) -> Option<Asked> {
+        let user = self.somebody(0, self.users, |_| true)?;
+        let zone = self.shoppers[user as usize].zone;
+        self.begin_order(user, zone, Some(lines), out)
+    }
+
+    /// Under a key of its own, which stays with it until it is known what became of it.
+    fn begin_order(
+        &mut self,
+        user: u32,
+        zone: u16,
+        lines: Option<BTreeMap<u32, u64>>,
+        out: &mut Vec<u8>,
+    ) -> Option<Asked> {
         let body = self.order_body(zone, lines.as_ref());
         self.keys += 1;
         let key = format!("{}-{}", self.run, self.keys);
-        self.shoppers[user as usize].pending = Some(Box::new(Pending { key, body, zone, lines }));
+        self.shoppers[user as usize].pending =
+            Some(Box::new(Pending { key, body, zone, lines, asked_at: Instant::now() }));
         self.ask_again(user, out)
     }
 
@@ -414,14 +520,14 @@ impl Crowd {
 
     fn history(&mut self, out: &mut Vec<u8>) -> Option<Asked> {
         let user = self.random.below(self.users as u64) as usize;
-        put(out, "GET", "/v1/orders?limit=20", Parts::of(&self.shoppers[user].token));
+        put(out, "GET", "/v1/orders?limit=20", self.shoppers[user].reads());
         Some(Asked { operation: Operation::OrderHistory, what: What::Page })
     }
 
     fn status(&mut self, out: &mut Vec<u8>) -> Option<Asked> {
         let user = self.somebody(0, self.users, |shopper| shopper.last_order.is_some())?;
-        let Shopper { token, last_order, .. } = &self.shoppers[user as usize];
-        put(out, "GET", &format!("/v1/orders/{}", last_order.as_deref()?), Parts::of(token));
+        let shopper = &self.shoppers[user as usize];
+        put(out, "GET", &format!("/v1/orders/{}", shopper.last_order.as_deref()?), shopper.reads());
         Some(Asked { operation: Operation::OrderStatus, what: What::Page })
     }
 
@@ -455,11 +561,19 @@ impl Crowd {
             }
             // Aborted for good: nothing was taken.
             (Verdict::Status(409), Ok(answer)) if code(answer) == Some("checkout_aborted") => verdict,
+            (Verdict::Status(409), Ok(answer)) if code(answer) == Some("empty_cart") => {
+                self.wrong.tell(|| {
+                    format!("CRT-1: the cart of shopper {user} is said to be empty, and something is in it")
+                });
+                Verdict::Wrong
+            }
             (Verdict::Status(status), _) if (400..500).contains(&status) && status != 409 => verdict,
-            _ => {
+            (_, outcome) => {
                 self.shoppers[user as usize].pending = Some(pending);
                 self.unsettled.push(user);
-                verdict
+                // Its first request is still under way, and nothing is wrong with that.
+                let in_progress = outcome.is_ok_and(|answer| code(answer) == Some("in_progress"));
+                if in_progress { Verdict::Shed } else { verdict }
             }
         }
     }

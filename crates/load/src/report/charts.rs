@@ -1,7 +1,7 @@
 //! Which charts a run has.
 
 use super::{
-    Report,
+    Class, Report,
     svg::{BarChart, Limit, Line, LineChart, Mark, Scale},
     wording::{ms, ms_of, number, plain},
 };
@@ -21,22 +21,11 @@ pub(super) fn figures(report: &Report) -> Vec<Figure> {
     let marks: Vec<Mark> =
         report.events.iter().map(|event| Mark { at_s: event.at_s, label: plain(&event.command) }).collect();
     let over_time = OverTime::of(report, &marks);
+    let [reads, writes] = report.classes();
     vec![
         over_time.requests(),
-        over_time.latencies(Class {
-            id: "reads",
-            heading: "How long reads took",
-            is_write: false,
-            whole: report.reads,
-            limit_us: report.limits.map(|limits| limits.read_p99_us),
-        }),
-        over_time.latencies(Class {
-            id: "writes",
-            heading: "How long writes took",
-            is_write: true,
-            whole: report.writes,
-            limit_us: report.limits.map(|limits| limits.write_p99_us),
-        }),
+        over_time.latencies("How long reads took", &reads),
+        over_time.latencies("How long writes took", &writes),
         by_operation(report),
     ]
 }
@@ -57,15 +46,6 @@ struct Point<'a> {
     seconds: &'a [Second],
 }
 
-/// Reads or writes.
-struct Class {
-    id: &'static str,
-    heading: &'static str,
-    is_write: bool,
-    whole: Latency,
-    limit_us: Option<u64>,
-}
-
 impl<'a> OverTime<'a> {
     fn of(report: &'a Report, marks: &'a [Mark]) -> Self {
         let width = report.seconds.len().div_ceil(POINTS_MAX).max(1);
@@ -82,7 +62,7 @@ impl<'a> OverTime<'a> {
         let report = self.report;
         let lines = vec![
             self.line("sent", |point| Some(point.mean(|second| second.sent))),
-            self.line("answered", |point| Some(point.mean(answered))),
+            self.line("answered", |point| Some(point.mean(Second::served))),
             self.line("shed", |point| Some(point.mean(|second| second.shed))),
             self.line("failed", |point| Some(point.mean(|second| second.failed))),
         ];
@@ -118,8 +98,8 @@ impl<'a> OverTime<'a> {
         Figure { heading, svg: chart.to_string(), caption }
     }
 
-    fn latencies(&self, class: Class) -> Figure {
-        let Class { id, heading, is_write, whole, limit_us } = class;
+    fn latencies(&self, heading: &'static str, class: &Class) -> Figure {
+        let Class { name, is_write, answers, latency: whole, limit_us } = *class;
         let lines = vec![
             self.line("p50", |point| point.p50_ms(is_write)),
             self.line("p99", |point| point.p99_ms(is_write)),
@@ -127,21 +107,21 @@ impl<'a> OverTime<'a> {
         let limit = limit_us
             .map(|us| Limit { value: us as f64 / 1e3, label: format!("limit of p99: {} ms", ms(us)) });
         let limited = limit.as_ref().map(|limit| format!(", {}", limit.label)).unwrap_or_default();
-        let times = if whole.count == 0 {
+        let times = if answers == 0 {
             String::new()
         } else {
             let [p50, p99, max] = [whole.p50_us, whole.p99_us, whole.max_us].map(ms);
             format!(": p50 {p50} ms, p99 {p99} ms, max {max} ms over the whole run")
         };
-        let description = format!("{} answers{times}{limited}", whole.count);
+        let description = format!("{answers} answers{times}{limited}");
         let of = if self.width > 1 { format!("{} s", self.width) } else { "one second".to_owned() };
         let caption = format!(
-            "From the moment a request was due to its answer, on a logarithmic axis. Each point is made of the \
-             operations in {of}: for p99 the largest p99 among them, for p50 the mean of their p50 weighted by their \
-             answers."
+            "From the moment a request was due to its answer, or until it was given up, on a logarithmic axis. Each \
+             point is made of the operations in {of}: for p99 the largest p99 among them, for p50 the mean of their \
+             p50 weighted by their requests."
         );
         let chart = LineChart {
-            id,
+            id: name,
             title: heading,
             description,
             unit: "ms",
@@ -170,10 +150,10 @@ impl Point<'_> {
     }
 
     fn p50_ms(&self, is_write: bool) -> Option<f64> {
-        let answers: u64 = self.latencies(is_write).map(|latency| latency.count).sum();
+        let requests: u64 = self.latencies(is_write).map(|latency| latency.count).sum();
         let weighted: f64 =
             self.latencies(is_write).map(|latency| latency.count as f64 * latency.p50_us as f64).sum();
-        (answers > 0).then(|| weighted / answers as f64 / 1e3)
+        (requests > 0).then(|| weighted / requests as f64 / 1e3)
     }
 
     fn p99_ms(&self, is_write: bool) -> Option<f64> {
@@ -181,13 +161,8 @@ impl Point<'_> {
     }
 }
 
-/// In time, and neither shed nor failed.
-fn answered(second: &Second) -> u64 {
-    second.answered.saturating_sub(second.shed + second.failed)
-}
-
 fn by_operation(report: &Report) -> Figure {
-    let answered = report.operations.iter().filter(|(_, of)| of.latency.count > 0);
+    let answered = report.operations.iter().filter(|(_, of)| of.served() > 0);
     let groups: Vec<(String, Vec<f64>)> = answered
         .map(|(operation, of)| {
             let Latency { p50_us, p99_us, max_us, .. } = of.latency;
@@ -246,8 +221,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_shed_was_not_answered() {
-        let second = Second { answered: 10, shed: 3, failed: 2, ..Second::default() };
-        assert_eq!(answered(&second), 5);
+    fn who_waits_in_vain_is_drawn_and_no_answer() {
+        let report = sample::silent();
+        let over_time = OverTime::of(&report, &[]);
+        let point = &over_time.points[0];
+        assert_eq!((point.mean(Second::served), point.p99_ms(false)), (0.0, Some(30_000.0)));
+        let [reads, _] = report.classes();
+        let svg = over_time.latencies("reads", &reads).svg;
+        assert!(svg.contains(">0 answers, limit of p99: 200 ms<"), "{svg}");
+        assert!(by_operation(&report).svg.contains("no operation was answered"));
     }
 }

@@ -20,8 +20,8 @@ const ALPHA: f64 = 0.01;
 /// Connections are still warming up.
 const FIRST_SECONDS_LEFT_OUT: usize = 2;
 const BLOCK_SECONDS: usize = 5;
-/// From here on there are enough blocks.
-const BLOCKED_SECONDS_MIN: usize = 40;
+/// From here on there are ten blocks: of eight not even a clear difference is significant among all that is compared.
+const BLOCKED_SECONDS_MIN: usize = 50;
 const SAMPLES_MIN: usize = 8;
 
 /// What differs between run A and run B.
@@ -55,7 +55,9 @@ pub enum Judgement {
     Better,
     /// B is worse, and that is significant.
     Worse,
+    /// It may be chance, or no second differs from another.
     NotSignificant,
+    /// So few that even a clear difference could not be significant.
     TooFewSeconds,
     /// There is one value of the whole run, and chance cannot be told from it.
     OneValue,
@@ -86,6 +88,8 @@ struct Figure {
 
 enum Tested {
     Ranked(Ranked),
+    /// In every second of both runs the same: there is nothing to test.
+    AllEqual,
     TooFew,
     OneValue,
 }
@@ -104,6 +108,8 @@ impl Figure {
         let (p, judgement) = match tested {
             Tested::TooFew => (None, Judgement::TooFewSeconds),
             Tested::OneValue => (None, Judgement::OneValue),
+            Tested::AllEqual => (None, Judgement::NotSignificant),
+            Tested::Ranked(Ranked { p, p_min, .. }) if p_min >= alpha => (Some(p), Judgement::TooFewSeconds),
             Tested::Ranked(Ranked { p, .. }) if p >= alpha => (Some(p), Judgement::NotSignificant),
             Tested::Ranked(Ranked { p, second_is_larger, .. }) => {
                 let is_better = second_is_larger == more_is_better;
@@ -116,9 +122,9 @@ impl Figure {
 
 /// Nothing, if one of the runs has no answer of that kind.
 fn of_operation(a: &Report, b: &Report, operation: Operation) -> Vec<Figure> {
-    let of = |report: &Report| report.operations.get(&operation).map(|of| of.latency);
-    let answered = |latency: &Latency| latency.count > 0;
-    let Some((latency_a, latency_b)) = of(a).filter(answered).zip(of(b).filter(answered)) else {
+    let of =
+        |report: &Report| report.operations.get(&operation).filter(|of| of.served() > 0).map(|of| of.latency);
+    let Some((latency_a, latency_b)) = of(a).zip(of(b)) else {
         return Vec::new();
     };
     type Quantile = fn(&Latency) -> u64;
@@ -141,7 +147,7 @@ fn of_operation(a: &Report, b: &Report, operation: Operation) -> Vec<Figure> {
 }
 
 fn throughput(a: &Report, b: &Report) -> Figure {
-    let each = |second: &Second| Some(second.answered.saturating_sub(second.shed + second.failed) as f64);
+    let each = |second: &Second| Some(second.served() as f64);
     Figure {
         what: "answered".to_owned(),
         unit: "1/s",
@@ -156,9 +162,9 @@ fn failures(a: &Report, b: &Report) -> Figure {
     let each = |second: &Second| Some(second.failed as f64);
     Figure {
         what: "failed".to_owned(),
-        unit: "requests",
-        a: a.failed() as f64,
-        b: b.failed() as f64,
+        unit: "1/s",
+        a: a.per_s(a.failed()),
+        b: b.per_s(b.failed()),
         more_is_better: false,
         tested: tested(series(a, each), series(b, each)),
     }
@@ -178,12 +184,17 @@ fn series(report: &Report, each: impl Fn(&Second) -> Option<f64>) -> Series {
 /// Means of a few seconds depend on each other much less, so they are compared where the run is long enough.
 fn tested(a: Series, b: Series) -> Tested {
     let known = |series: &Series| series.iter().flatten().count();
-    let block = if known(&a).min(known(&b)) >= BLOCKED_SECONDS_MIN { BLOCK_SECONDS } else { 1 };
-    let (a, b) = (block_means(&a, block), block_means(&b, block));
-    if a.len().min(b.len()) < SAMPLES_MIN {
+    let seconds = known(&a).min(known(&b));
+    if seconds < SAMPLES_MIN {
         return Tested::TooFew;
     }
-    mann_whitney(&a, &b).map_or(Tested::TooFew, Tested::Ranked)
+    let mut values = a.iter().chain(&b).flatten();
+    let first = values.next();
+    if values.all(|value| Some(value) == first) {
+        return Tested::AllEqual;
+    }
+    let block = if seconds >= BLOCKED_SECONDS_MIN { BLOCK_SECONDS } else { 1 };
+    mann_whitney(&block_means(&a, block), &block_means(&b, block)).map_or(Tested::TooFew, Tested::Ranked)
 }
 
 fn block_means(series: &[Option<f64>], block: usize) -> Vec<f64> {
@@ -219,7 +230,7 @@ fn warnings(a: &Report, b: &Report) -> Vec<String> {
         }
     }
     let answered = |report: &Report| -> BTreeSet<Operation> {
-        let operations = report.operations.iter().filter(|(_, of)| of.latency.count > 0);
+        let operations = report.operations.iter().filter(|(_, of)| of.served() > 0);
         operations.map(|(operation, _)| *operation).collect()
     };
     for operation in answered(a).symmetric_difference(&answered(b)) {
@@ -277,9 +288,25 @@ fn probability(p: f64) -> String {
 mod tests {
     use super::{super::sample, *};
 
-    fn judgement(comparison: &Comparison, what: &str) -> Judgement {
+    fn change<'a>(comparison: &'a Comparison, what: &str) -> &'a Change {
         let found = comparison.changes.iter().find(|change| change.what == what);
-        found.unwrap_or_else(|| panic!("no {what} in {comparison:?}")).judgement
+        found.unwrap_or_else(|| panic!("no {what} in {comparison:?}"))
+    }
+
+    fn judgement(comparison: &Comparison, what: &str) -> Judgement {
+        change(comparison, what).judgement
+    }
+
+    /// A run with requests of every kind, each as slow as an order.
+    fn of_everything(lasts: u64, slower: f64) -> Report {
+        let mut report = sample::report(lasts, slower);
+        let order = report.operations[&Operation::Order].clone();
+        report.operations = Operation::ALL.into_iter().map(|operation| (operation, order.clone())).collect();
+        for second in &mut report.seconds {
+            let order = second.operations[&Operation::Order];
+            second.operations = Operation::ALL.into_iter().map(|operation| (operation, order)).collect();
+        }
+        report
     }
 
     /// The same seconds in another order.
@@ -326,6 +353,53 @@ mod tests {
         assert_eq!(judgement(&comparison, "answered"), Judgement::Worse);
         assert_eq!(judgement(&comparison, "failed"), Judgement::Worse);
         assert_eq!(judgement(&compare(&b, &a), "answered"), Judgement::Better);
+    }
+
+    #[test]
+    fn failures_are_counted_by_the_second() {
+        let failing = |lasts: u64| {
+            let mut report = sample::report(lasts, 1.0);
+            let order = report.operations.get_mut(&Operation::Order).expect("in the sample");
+            order.failed = [("status 500".to_owned(), lasts * 2)].into();
+            report.seconds.iter_mut().for_each(|second| second.failed = 2);
+            report
+        };
+        // The last answers are waited for, and nothing is sent meanwhile.
+        let (short, mut long) = (failing(30), failing(60));
+        long.took_s = 75.0;
+        let comparison = compare(&short, &long);
+        for (what, per_s) in [("failed", 2.0), ("answered", 1_000.0)] {
+            let change = change(&comparison, what);
+            assert_eq!((change.a, change.b, change.unit), (per_s, per_s, "1/s"), "{what}");
+            assert_eq!(change.judgement, Judgement::NotSignificant, "{what}");
+        }
+    }
+
+    #[test]
+    fn what_never_differs_is_not_tested() {
+        let comparison = compare(&of_everything(30, 1.0), &of_everything(30, 1.0));
+        assert_eq!(change(&comparison, "failed").p, None);
+        // Two quantiles of each kind, without those that were answered and those that failed.
+        assert_eq!(comparison.alpha, ALPHA / (2 * Operation::ALL.len()) as f64);
+    }
+
+    /// Eight seconds against eight cannot be told apart when everything is compared. More can, also where blocks begin
+    /// to take the place of seconds.
+    #[test]
+    fn a_difference_that_cannot_be_significant_is_not_called_chance() {
+        for (lasts, expected) in [
+            (11, Judgement::TooFewSeconds),
+            (40, Judgement::Worse),
+            (45, Judgement::Worse),
+            (52, Judgement::Worse),
+            (53, Judgement::Worse),
+            (60, Judgement::Worse),
+        ] {
+            let comparison = compare(&of_everything(lasts, 1.0), &of_everything(lasts, 3.0));
+            for what in ["login p50", "order_history p99"] {
+                assert_eq!(judgement(&comparison, what), expected, "{lasts} s, {what}");
+            }
+        }
     }
 
     #[test]
@@ -388,7 +462,7 @@ mod tests {
         order p50         ms          not enough seconds to tell              8     12  +50.0 %  -
         order p99         ms          not enough seconds to tell             32     48  +50.0 %  -
         answered          1/s         not enough seconds to tell          1,000  1,000   +0.0 %  -
-        failed            requests    not enough seconds to tell              0      0        -  -
+        failed            1/s         not enough seconds to tell              0      0        -  -
         shop CPU          us/request  one value for each run, not tested   84.5    127  +50.0 %  -
         generator CPU     us/request  one value for each run, not tested   12.5   12.5   +0.0 %  -
 

@@ -29,7 +29,6 @@ struct Page {
     started_at: String,
     conditions: String,
     verdict: String,
-    is_good: bool,
     faults: Vec<String>,
     facts: Vec<(&'static str, String)>,
     figures: Vec<Figure>,
@@ -37,6 +36,7 @@ struct Page {
     events: Vec<EventPart>,
     examples: Vec<String>,
     was_looked_at: bool,
+    not_looked: Option<String>,
     profile: String,
     machine: String,
     version: String,
@@ -58,7 +58,7 @@ struct EventPart {
 
 impl Page {
     fn of(report: &Report) -> Self {
-        let faults = report.faults();
+        let findings = report.findings.as_ref();
         Self {
             style: STYLE,
             profile_name: plain(&report.profile.name),
@@ -66,19 +66,18 @@ impl Page {
             started_at: plain(&report.started_at),
             conditions: tables::conditions(report),
             verdict: report.verdict(),
-            is_good: report.is_valid() && faults.is_empty(),
-            faults: faults.iter().map(|fault| plain(fault)).collect(),
+            faults: report.faults().iter().map(|fault| plain(fault)).collect(),
             facts: tables::facts(report),
             figures: charts::figures(report),
             sections: sections(report),
             events: events(report),
-            examples: report
-                .findings
+            examples: findings
                 .iter()
                 .flat_map(|findings| &findings.examples)
                 .map(|example| plain(example))
                 .collect(),
-            was_looked_at: report.findings.is_some(),
+            was_looked_at: findings.is_some(),
+            not_looked: findings.and_then(|findings| findings.not_looked.as_deref()).map(plain),
             profile: toml::to_string(&report.profile).unwrap_or_else(|error| error.to_string()),
             machine: plain(&report.machine),
             version: plain(&report.version),
@@ -108,7 +107,7 @@ fn events(report: &Report) -> Vec<EventPart> {
         EventPart {
             at_s: seconds(event.at_s),
             command: plain(&event.command),
-            ending: tables::ending(event.exit_code),
+            ending: tables::ending(event),
             output: output.join("\n").chars().take(OUTPUT_CHARS_MAX).collect(),
         }
     });
@@ -200,11 +199,13 @@ mod tests {
         (report.target, report.machine, report.started_at, report.version) = (evil(), evil(), evil(), evil());
         (report.profile.name, report.profile.description) = (evil(), evil());
         report.events = vec![Event { at_s: 2.0, command: evil(), exit_code: Some(0), output: evil() }];
-        report.findings.as_mut().expect("in the sample").examples = vec![evil()];
+        let findings = report.findings.as_mut().expect("in the sample");
+        (findings.examples, findings.not_looked) = (vec![evil()], Some(evil()));
         let product = report.operations.values_mut().next().expect("in the sample");
         product.failed = [(evil(), 1)].into();
         let html = report.to_html();
         assert_balanced(&html);
         assert!(!html.contains("<script"));
+        assert!(html.contains("It could not be finished: &"), "{html}");
     }
 }

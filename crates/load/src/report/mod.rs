@@ -10,6 +10,7 @@ mod sample;
 mod svg;
 mod tables;
 mod text;
+mod verdict;
 mod wording;
 
 use std::{collections::BTreeMap, time::Duration};
@@ -17,7 +18,6 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::{Deserialize, Serialize};
 
 pub use self::compare::{Change, Comparison, Judgement, compare};
-use self::wording::{count, ms, seconds, share};
 use crate::{
     operation::Operation,
     oracle::Findings,
@@ -28,10 +28,6 @@ use crate::{
 
 /// Counts up when a field gets another meaning.
 pub const FORMAT: u32 = 1;
-/// A run that sent less of its plan measured something else than it was asked to.
-const SENT_SHARE_MIN: f64 = 0.999;
-/// So many kinds of failure are named in a sentence.
-const FAILURES_NAMED_MAX: usize = 3;
 
 /// One run, as it is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,6 +51,7 @@ pub struct Report {
     pub planned: u64,
     pub sent: u64,
     pub sent_share: f64,
+    /// With the time in which the last answers were waited for.
     pub took_s: f64,
     pub interrupted: bool,
     /// How late requests were sent, after they were due.
@@ -93,9 +90,32 @@ pub struct MemoryBytes {
 pub struct Event {
     pub at_s: f64,
     pub command: String,
-    /// `None` when a signal ended it.
+    /// `None` when a signal ended it, or when it could not be begun: then `output` says why.
     pub exit_code: Option<i32>,
     pub output: String,
+}
+
+/// Why a text is not a report.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    #[error("expected a report of format {expected}, got {0}", expected = FORMAT)]
+    OtherFormat(u32),
+    #[error(transparent)]
+    NotAReport(#[from] serde_json::Error),
+}
+
+/// Reads a report as it is stored.
+pub fn parse(text: &str) -> Result<Report, ReportError> {
+    #[derive(Deserialize)]
+    struct Formatted {
+        format: u32,
+    }
+    // First of all: one of another format may lack a field, which would not say why.
+    let Formatted { format } = serde_json::from_str(text)?;
+    if format != FORMAT {
+        return Err(ReportError::OtherFormat(format));
+    }
+    Ok(serde_json::from_str(text)?)
 }
 
 impl From<(Duration, Duration)> for Limits {
@@ -117,7 +137,7 @@ impl Report {
     ) -> Self {
         let Stretch { ran, rate, lasts, even, usage } = stretch;
         let operations = ran.record.results();
-        let answered: u64 = operations.values().map(|of| of.latency.count).sum();
+        let answered: u64 = operations.values().map(OperationResult::served).sum();
         Self {
             format: FORMAT,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -155,20 +175,9 @@ impl Report {
         }
     }
 
-    /// Whether the load was the one that was asked for. If not, the run says nothing about the shop.
-    pub fn is_valid(&self) -> bool {
-        !self.interrupted && self.sent_share >= SENT_SHARE_MIN
-    }
-
-    /// `None` when no limits are known.
-    pub fn keeps_limits(&self) -> Option<bool> {
-        let limits = self.limits?;
-        Some(self.reads.p99_us <= limits.read_p99_us && self.writes.p99_us <= limits.write_p99_us)
-    }
-
     /// Requests that were done, or refused by the rules of the shop.
     pub fn answered(&self) -> u64 {
-        self.operations.values().map(|of| of.latency.count).sum()
+        self.operations.values().map(OperationResult::served).sum()
     }
 
     pub fn refused(&self) -> u64 {
@@ -186,84 +195,46 @@ impl Report {
     }
 
     pub fn answered_per_s(&self) -> f64 {
-        per(self.answered() as f64, self.took_s).unwrap_or(0.0)
+        self.per_s(self.answered())
     }
 
-    /// One sentence for each reason why the run is not good.
-    pub fn faults(&self) -> Vec<String> {
-        let mut faults = self.faults_of_load();
-        if self.sent > 0 && self.answered() == 0 {
-            faults.push("nothing was answered".to_owned());
-        }
-        if self.failed() > 0 {
-            faults.push(format!("{} requests failed: {}", count(self.failed()), self.failures_named()));
-        }
-        if let Some(limits) = self.limits {
-            let classes =
-                [("reads", self.reads, limits.read_p99_us), ("writes", self.writes, limits.write_p99_us)];
-            for (class, latency, limit_us) in classes {
-                if latency.p99_us > limit_us {
-                    let (took, limit) = (ms(latency.p99_us), ms(limit_us));
-                    faults.push(format!("p99 of {class} was {took} ms, expected {limit} ms at most"));
-                }
-            }
-        }
-        if let Some(findings) = &self.findings {
-            let wrong = tables::checks(self, findings).into_iter().filter(|checked| checked.check.wrong > 0);
-            faults.extend(wrong.map(|checked| {
-                let broken = checked.promise.map(|promise| format!("{promise} broken: ")).unwrap_or_default();
-                let (wrong, looked_at) = (count(checked.check.wrong), count(checked.check.looked_at));
-                format!("{broken}{wrong} wrong of {looked_at} {}", checked.what)
-            }));
-        }
-        faults
+    fn per_s(&self, count: u64) -> f64 {
+        per(count as f64, self.sending_s()).unwrap_or(0.0)
     }
 
-    /// In a few words, good or not.
-    pub fn verdict(&self) -> String {
-        match (self.is_valid(), self.faults().len()) {
-            (false, _) => "not valid: this was not the load that was asked for".to_owned(),
-            (true, 0) => {
-                let limits = if self.limits.is_some() { "limits kept" } else { "no limits known" };
-                let promises =
-                    if self.findings.is_some() { "every promise kept" } else { "promises not looked at" };
-                format!("good: sent as planned, nothing failed, {limits}, {promises}")
-            }
-            (true, 1) => "not good, for one reason".to_owned(),
-            (true, reasons) => format!("not good, for {reasons} reasons"),
-        }
+    /// The time in which was sent, without that in which the last answers were waited for.
+    fn sending_s(&self) -> f64 {
+        self.took_s.min(self.lasts_s)
     }
 
-    fn faults_of_load(&self) -> Vec<String> {
-        let mut faults = Vec::new();
-        if self.interrupted {
-            faults.push(format!("interrupted after {} s", seconds(self.took_s)));
-        }
-        if self.planned == 0 {
-            faults.push("no request was due in its time".to_owned());
-        } else if self.sent_share < SENT_SHARE_MIN {
-            let (sent, expected) = (share(self.sent_share), share(SENT_SHARE_MIN));
-            faults.push(format!("sent {sent} of its plan, expected {expected}"));
-        }
-        faults
+    /// Reads, then writes.
+    fn classes(&self) -> [Class; 2] {
+        let class = |name: &'static str, is_write: bool, latency: Latency, limit_us: Option<u64>| {
+            let of = self.operations.iter().filter(|(operation, _)| operation.is_write() == is_write);
+            Class { name, is_write, answers: of.map(|(_, of)| of.served()).sum(), latency, limit_us }
+        };
+        [
+            class("reads", false, self.reads, self.limits.map(|limits| limits.read_p99_us)),
+            class("writes", true, self.writes, self.limits.map(|limits| limits.write_p99_us)),
+        ]
     }
+}
 
-    /// The most frequent first.
-    fn failures_named(&self) -> String {
-        let mut by_kind: BTreeMap<&str, u64> = BTreeMap::new();
-        for (kind, failed) in self.operations.values().flat_map(|of| &of.failed) {
-            *by_kind.entry(kind).or_default() += failed;
-        }
-        let mut kinds: Vec<(&str, u64)> = by_kind.into_iter().collect();
-        kinds.sort_by_key(|(_, failed)| std::cmp::Reverse(*failed));
-        let more = kinds.len().saturating_sub(FAILURES_NAMED_MAX);
-        kinds.truncate(FAILURES_NAMED_MAX);
-        let mut named: Vec<String> =
-            kinds.into_iter().map(|(kind, failed)| format!("{} {kind}", count(failed))).collect();
-        if more > 0 {
-            named.push(format!("and {more} more kinds"));
-        }
-        named.join(", ")
+/// Operations with a limit in common.
+struct Class {
+    name: &'static str,
+    is_write: bool,
+    answers: u64,
+    latency: Latency,
+    /// Of the p99.
+    limit_us: Option<u64>,
+}
+
+impl Class {
+    /// `None` without a limit, and without any answer: then there is no p99.
+    fn keeps_limit(&self) -> Option<bool> {
+        let limit_us = self.limit_us.filter(|_| self.answers > 0)?;
+        Some(self.latency.p99_us <= limit_us)
     }
 }
 
@@ -274,69 +245,35 @@ fn per(amount: f64, of: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::{sample::report, *};
-    use crate::oracle::Check;
-
-    #[test]
-    fn a_good_run_has_no_faults() {
-        let report = report(60, 1.0);
-        assert_eq!(report.faults(), Vec::<String>::new());
-        assert!(report.is_valid());
-        assert_eq!(report.keeps_limits(), Some(true));
-        assert_eq!(
-            report.verdict(),
-            "good: sent as planned, nothing failed, limits kept, every promise kept"
-        );
-    }
-
-    #[test]
-    fn every_fault_is_a_sentence() {
-        let mut report = report(60, 1.0);
-        (report.sent_share, report.interrupted, report.took_s) = (0.972, true, 12.34);
-        report.reads.p99_us = 250_000;
-        let product = report.operations.get_mut(&Operation::ProductPage).expect("in the sample");
-        product.failed = [("status 500".to_owned(), 10), ("timed out".to_owned(), 1200)].into();
-        let findings = report.findings.as_mut().expect("in the sample");
-        findings.carts = Check { looked_at: 500, wrong: 2 };
-        findings.unsettled = 1;
-        assert_eq!(
-            report.faults(),
-            [
-                "interrupted after 12.3 s",
-                "sent 97.2 % of its plan, expected 99.9 %",
-                "1,210 requests failed: 1,200 timed out, 10 status 500",
-                "p99 of reads was 250 ms, expected 200 ms at most",
-                "CRT-1 broken: 2 wrong of 500 carts, against what was acknowledged",
-                "1 wrong of 4 orders whose answer was lost, asked for again",
-            ]
-        );
-        assert!(!report.is_valid());
-        assert_eq!(report.keeps_limits(), Some(false));
-        assert_eq!((report.failed(), report.shed()), (1_210, 5));
-    }
-
-    #[test]
-    fn just_below_the_least_share_is_not_rounded_up() {
-        let mut report = report(5, 1.0);
-        report.sent_share = 0.998_96;
-        assert_eq!(report.faults(), ["sent 99.8 % of its plan, expected 99.9 %"]);
-        (report.sent_share, report.sent, report.planned) = (0.0, 0, 0);
-        assert_eq!(report.faults(), ["no request was due in its time"]);
-        assert!(!report.is_valid());
-    }
-
-    #[test]
-    fn without_limits_none_are_kept() {
-        let mut report = report(5, 1.0);
-        (report.limits, report.findings) = (None, None);
-        assert_eq!(report.keeps_limits(), None);
-        assert!(report.verdict().ends_with("no limits known, promises not looked at"));
-    }
 
     #[test]
     fn a_report_is_read_as_it_was_written() {
         for report in [report(3, 1.0), sample::silent()] {
             let json = serde_json::to_string(&report).expect("json");
-            assert_eq!(serde_json::from_str::<Report>(&json).expect("a report"), report);
+            assert_eq!(parse(&json).expect("a report"), report);
         }
+    }
+
+    #[test]
+    fn what_is_not_a_report_is_said() {
+        let error = |text: &str| parse(text).expect_err("not a report").to_string();
+        assert_eq!(error(r#"{"format": 2, "target": 7}"#), "expected a report of format 1, got 2");
+        assert!(error(r#"{"format": 1}"#).starts_with("missing field `version`"));
+        assert!(error("{}").starts_with("missing field `format`"));
+        assert!(error("<html>").starts_with("expected value"));
+    }
+
+    #[test]
+    fn answers_are_counted_over_the_time_in_which_was_sent() {
+        let mut report = report(10, 1.0);
+        assert_eq!(report.answered_per_s(), 1_000.0);
+        // Until the last answer.
+        report.took_s = 40.0;
+        assert_eq!(report.answered_per_s(), 1_000.0);
+        // It was interrupted.
+        report.took_s = 5.0;
+        assert_eq!(report.answered_per_s(), 2_000.0);
+        let silent = sample::silent();
+        assert_eq!((silent.answered(), silent.failed()), (0, 40));
     }
 }

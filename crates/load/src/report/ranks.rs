@@ -10,6 +10,9 @@ pub(super) struct Ranked {
     pub(super) u: f64,
     /// How probable it is, on both sides, that the ranks lie as far apart or further without any difference.
     pub(super) p: f64,
+    /// What `p` is when all values of one sample lie above all of the other and none are equal. With so few values
+    /// nothing smaller is to be had, however large the difference.
+    pub(super) p_min: f64,
     /// Whether the values of the second sample tend to be larger.
     pub(super) second_is_larger: bool,
 }
@@ -36,10 +39,16 @@ pub(super) fn mann_whitney(first: &[f64], second: &[f64]) -> Option<Ranked> {
     let u = rank_sum - n1 * (n1 + 1.0) / 2.0;
     let mean = n1 * n2 / 2.0;
     let variance = n1 * n2 / 12.0 * (n + 1.0 - ties / (n * (n - 1.0)));
-    let distance = ((u - mean).abs() - 0.5).max(0.0);
     // Without any variance all values are equal.
-    let p = if variance > 0.0 { (2.0 * upper_tail(distance / variance.sqrt())).min(1.0) } else { 1.0 };
-    Some(Ranked { u, p, second_is_larger: u < mean })
+    let p = if variance > 0.0 { both_tails((u - mean).abs(), variance) } else { 1.0 };
+    let p_min = both_tails(mean, n1 * n2 / 12.0 * (n + 1.0));
+    Some(Ranked { u, p, p_min, second_is_larger: u < mean })
+}
+
+/// How probable it is to lie so far from the mean or further, on one side or the other.
+fn both_tails(distance: f64, variance: f64) -> f64 {
+    let z = (distance - 0.5).max(0.0) / variance.sqrt();
+    (2.0 * upper_tail(z)).min(1.0)
 }
 
 /// How much of the normal distribution lies above `z`, which is 0 or more.
@@ -118,5 +127,16 @@ mod tests {
         let same = mann_whitney(&[1.0; 9], &[1.0; 9]).expect("values");
         assert_eq!((same.u, same.p), (40.5, 1.0));
         assert_eq!(mann_whitney(&[], &[1.0]), None);
+    }
+
+    #[test]
+    fn few_values_cannot_be_far_apart() {
+        let values = |from: u32| (0..8).map(|at| f64::from(from + at)).collect::<Vec<f64>>();
+        let ranked = mann_whitney(&values(0), &values(100)).expect("values");
+        assert_close(ranked.p_min, 0.000_939_106);
+        assert_eq!(ranked.p, ranked.p_min);
+        let between = mann_whitney(&values(0), &values(4)).expect("values");
+        assert_eq!(between.p_min, ranked.p_min);
+        assert!(between.p > between.p_min);
     }
 }

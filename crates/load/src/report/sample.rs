@@ -21,7 +21,7 @@ pub(super) fn report(lasts: u64, slower: f64) -> Report {
     let operations = [
         (
             Operation::ProductPage,
-            OperationResult { latency: reads, fine: reads.count, shed: 5, ..OperationResult::default() },
+            OperationResult { latency: reads, fine: reads.count, ..OperationResult::default() },
         ),
         (
             Operation::Order,
@@ -33,7 +33,7 @@ pub(super) fn report(lasts: u64, slower: f64) -> Report {
             },
         ),
     ];
-    let sent = reads.count + writes.count + 5;
+    let sent = reads.count + writes.count;
     let right = |looked_at: u64| Check { looked_at, wrong: 0 };
     Report {
         planned: sent,
@@ -63,9 +63,17 @@ pub(super) fn report(lasts: u64, slower: f64) -> Report {
 
 /// A run of two seconds to which nobody answered.
 pub(super) fn silent() -> Report {
-    let failed =
-        OperationResult { failed: [("no connection".to_owned(), 40)].into(), ..OperationResult::default() };
-    let second = Second { sent: 20, answered: 20, failed: 20, ..Second::default() };
+    let waited = |count: u64| {
+        let us = 30_000_000;
+        Latency { count, p50_us: us, p90_us: us, p99_us: us, p999_us: us, max_us: us }
+    };
+    let failed = OperationResult {
+        latency: waited(40),
+        failed: [("no answer in time".to_owned(), 40)].into(),
+        ..OperationResult::default()
+    };
+    let operations: BTreeMap<Operation, Latency> = [(Operation::ProductPage, waited(20))].into();
+    let second = Second { sent: 20, failed: 20, lost: 20, operations, ..Second::default() };
     Report {
         format: FORMAT,
         version: "0.1.0".to_owned(),
@@ -84,7 +92,7 @@ pub(super) fn silent() -> Report {
         took_s: 2.0,
         interrupted: false,
         late: Latency { count: 40, p50_us: 50, p90_us: 80, p99_us: 210, p999_us: 900, max_us: 3_100 },
-        reads: Latency::default(),
+        reads: waited(40),
         writes: Latency::default(),
         limits: Some(Limits { read_p99_us: 200_000, write_p99_us: 500_000 }),
         operations: [(Operation::ProductPage, failed)].into(),
@@ -106,7 +114,7 @@ fn second(at: u64, slower: f64) -> Second {
     ]
     .into();
     let answered = READS_PER_S + ORDERS_PER_S;
-    Second { sent: answered, answered, shed: 0, failed: 0, operations }
+    Second { sent: answered, answered, operations, ..Second::default() }
 }
 
 fn latency(count: u64, p50_us: u64) -> Latency {

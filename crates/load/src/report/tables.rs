@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{
-    Report,
+    Class, Event, Report,
     wording::{count, mebibytes, ms, number, plain, seconds, share},
 };
 use crate::{
@@ -120,16 +120,16 @@ pub(super) fn operations(report: &Report) -> Table {
         "shed",
         "failed",
     ];
-    let per_s = |count: u64| if report.took_s > 0.0 { count as f64 / report.took_s } else { 0.0 };
     Table::new(
         1,
         heads,
         report.operations.iter().map(|(operation, of)| {
-            let [p50, p90, p99, p999, max] = quantiles(&of.latency);
+            let answers = of.served();
+            let [p50, p90, p99, p999, max] = quantiles(&of.latency, answers);
             [
                 operation.name().to_owned(),
-                count(of.latency.count),
-                number(per_s(of.latency.count)),
+                count(answers),
+                number(report.per_s(answers)),
                 p50,
                 p90,
                 p99,
@@ -145,20 +145,17 @@ pub(super) fn operations(report: &Report) -> Table {
 
 /// Reads and writes, each with its limit.
 pub(super) fn classes(report: &Report) -> Table {
-    let classes = [
-        ("reads", report.reads, report.limits.map(|limits| limits.read_p99_us)),
-        ("writes", report.writes, report.limits.map(|limits| limits.write_p99_us)),
-    ];
     let heads =
         ["class", "answers", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "max ms", "limit of p99 ms", "kept"];
     Table::new(
         1,
         heads,
-        classes.into_iter().map(|(class, latency, limit_us)| {
-            let [p50, p90, p99, p999, max] = quantiles(&latency);
+        report.classes().iter().map(|class| {
+            let Class { name, answers, latency, limit_us, .. } = class;
+            let [p50, p90, p99, p999, max] = quantiles(latency, *answers);
             let limit = limit_us.map_or("-".to_owned(), ms);
-            let kept = limit_us.map_or("-", |limit_us| if latency.p99_us <= limit_us { "yes" } else { "no" });
-            [class.to_owned(), count(latency.count), p50, p90, p99, p999, max, limit, kept.to_owned()]
+            let kept = class.keeps_limit().map_or("-", |keeps| if keeps { "yes" } else { "no" });
+            [(*name).to_owned(), count(*answers), p50, p90, p99, p999, max, limit, kept.to_owned()]
         }),
     )
 }
@@ -178,7 +175,7 @@ pub(super) fn facts(report: &Report) -> Vec<(&'static str, String)> {
         count(report.sent),
         count(report.planned),
         share(report.sent_share),
-        seconds(report.took_s)
+        seconds(report.sending_s())
     );
     let answered = format!(
         "{} ({} per s), {} of them refused; {} shed, {} failed",
@@ -188,7 +185,7 @@ pub(super) fn facts(report: &Report) -> Vec<(&'static str, String)> {
         count(report.shed()),
         count(report.failed())
     );
-    let [p50, _, p99, _, max] = quantiles(&report.late);
+    let [p50, _, p99, _, max] = quantiles(&report.late, report.late.count);
     let late = format!("p50 {p50} ms, p99 {p99} ms, max {max} ms after they were due");
     let shop_cpu = report.shop_cpu_us.map_or("unknown of the shop".to_owned(), |us| {
         format!("{} us of the shop for a request answered", number(us))
@@ -223,14 +220,18 @@ pub(super) fn conditions(report: &Report) -> String {
 }
 
 /// How it ended: `exit 0`, or by a signal.
-pub(super) fn ending(exit_code: Option<i32>) -> String {
-    exit_code.map_or("ended by a signal".to_owned(), |code| format!("exit {code}"))
+pub(super) fn ending(event: &Event) -> String {
+    match event.exit_code {
+        Some(code) => format!("exit {code}"),
+        None if event.output.is_empty() => "ended by a signal".to_owned(),
+        None => "ended by a signal, or not begun".to_owned(),
+    }
 }
 
-fn quantiles(latency: &Latency) -> [String; 5] {
+/// None without any answer: how long nobody was answered is told by what failed.
+fn quantiles(latency: &Latency, answers: u64) -> [String; 5] {
     let Latency { p50_us, p90_us, p99_us, p999_us, max_us, .. } = *latency;
-    [p50_us, p90_us, p99_us, p999_us, max_us]
-        .map(|us| if latency.count == 0 { "-".to_owned() } else { ms(us) })
+    [p50_us, p90_us, p99_us, p999_us, max_us].map(|us| if answers == 0 { "-".to_owned() } else { ms(us) })
 }
 
 #[cfg(test)]
@@ -255,7 +256,24 @@ mod tests {
 
     #[test]
     fn without_answers_there_are_no_times() {
-        let table = classes(&super::super::sample::silent()).to_string();
+        let report = super::super::sample::silent();
+        let table = classes(&report).to_string();
         assert!(table.lines().any(|line| line.starts_with("reads         0       -")), "{table}");
+        assert!(table.lines().skip(1).all(|line| line.ends_with("     -")), "{table}");
+        let table = operations(&report).to_string();
+        assert!(
+            table.lines().any(|line| line.starts_with("product_page        0      0       -")),
+            "{table}"
+        );
+    }
+
+    #[test]
+    fn rates_are_those_of_the_time_in_which_was_sent() {
+        let mut report = super::super::sample::report(10, 1.0);
+        report.took_s = 40.0;
+        let row = operations(&report).rows.swap_remove(0);
+        assert_eq!((row[0].text.as_str(), row[2].text.as_str()), ("product_page", "900"));
+        let (_, sent) = facts(&report).swap_remove(0);
+        assert_eq!(sent, "10,000 of 10,000 planned (100.0 %) in 10.0 s");
     }
 }

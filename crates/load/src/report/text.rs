@@ -49,7 +49,7 @@ fn write_events(report: &Report, out: &mut String) -> fmt::Result {
         writeln!(out, "\nevents")?;
     }
     for event in &report.events {
-        let ending = tables::ending(event.exit_code);
+        let ending = tables::ending(event);
         writeln!(out, "at {} s: {} ({ending})", seconds(event.at_s), plain(&event.command))?;
         let lines: Vec<&str> = event.output.lines().collect();
         for line in &lines[lines.len().saturating_sub(OUTPUT_LINES_MAX)..] {
@@ -64,6 +64,9 @@ fn write_findings(report: &Report, out: &mut String) -> fmt::Result {
         return writeln!(out, "\nnobody looked for what was acknowledged");
     };
     write!(out, "\n{}", tables::promises(report, findings))?;
+    if let Some(reason) = &findings.not_looked {
+        writeln!(out, "\nthe look afterwards could not be finished: {}", plain(reason))?;
+    }
     if !findings.examples.is_empty() {
         writeln!(out, "\nexamples")?;
     }
@@ -83,15 +86,15 @@ mod tests {
         machine 2 cores, 8 GiB
 
         operation     answers  per s  p50 ms  p90 ms  p99 ms  p99.9 ms  max ms  refused  shed  failed
-        product_page    9,000    900    2.00    4.00    8.00      12.0    20.0        0     5       0
+        product_page    9,000    900    2.00    4.00    8.00      12.0    20.0        0     0       0
         order           1,000    100    8.00    16.0    32.0      48.0    80.0        3     0       0
 
         class   answers  p50 ms  p90 ms  p99 ms  p99.9 ms  max ms  limit of p99 ms  kept
         reads     9,000    2.00    4.00    8.00      12.0    20.0              200   yes
         writes    1,000    8.00    16.0    32.0      48.0    80.0              500   yes
 
-        sent       10,005 of 10,005 planned (100.0 %) in 10.0 s
-        answered   10,000 (1,000 per s), 3 of them refused; 5 shed, 0 failed
+        sent       10,000 of 10,000 planned (100.0 %) in 10.0 s
+        answered   10,000 (1,000 per s), 3 of them refused; 0 shed, 0 failed
         sent late  p50 0.05 ms, p99 0.21 ms, max 3.10 ms after they were due
         CPU        12.5 us of the generator for a request sent, 84.5 us of the shop for a request answered
         memory     120.0 MiB before, 144.0 MiB after, of the shop
@@ -103,7 +106,7 @@ mod tests {
         CRT-1         carts, against what was acknowledged                      600      0
         STK-1, STK-2  stocks of a product in a zone                           3,000      0
         -             promises, as the shop itself has counted                   12      0
-        -             requests, by whether the answer can be right           10,005      0
+        -             requests, by whether the answer can be right           10,000      0
         -             orders whose answer was lost, asked for again               3      0
 
         verdict: good: sent as planned, nothing failed, limits kept, every promise kept
@@ -121,12 +124,15 @@ mod tests {
         ];
         let findings = report.findings.as_mut().expect("in the sample");
         findings.examples = vec!["CRT-1: the cart of shopper 7 has 2 of it".to_owned()];
+        findings.not_looked = Some("nobody\nanswers".to_owned());
         let text = report.to_text();
         for told in [
             "\nevents\nat 4.0 s: kill \u{fffd}[31m shop (exit 1)\n    line 4\n",
             "\n    line 8\nat 6.5 s: sleep 9 (ended by a signal)\n",
+            "\n\nthe look afterwards could not be finished: nobody\u{fffd}answers\n",
             "\nexamples\n- CRT-1: the cart of shopper 7 has 2 of it\n",
             "\nverdict: not valid: this was not the load that was asked for\n- interrupted after 10.0 s\n",
+            "\n- the command at 4.0 s failed: kill \u{fffd}[31m shop (exit 1)\n",
         ] {
             assert!(text.contains(told), "{told:?} is missing in\n{text}");
         }
@@ -137,6 +143,9 @@ mod tests {
     fn without_any_answers_there_is_a_summary_all_the_same() {
         let text = sample::silent().to_text();
         assert!(text.contains("nobody looked for what was acknowledged"), "{text}");
-        assert!(text.ends_with("- nothing was answered\n- 40 requests failed: 40 no connection\n"), "{text}");
+        assert!(
+            text.ends_with("- nothing was answered\n- 40 requests failed: 40 no answer in time\n"),
+            "{text}"
+        );
     }
 }

@@ -27,6 +27,7 @@ pub(super) struct Connection {
     /// What has come of an answer that did not come at once.
     partial: Vec<u8>,
     refused: Option<ErrorKind>,
+    answers: u64,
 }
 
 enum State {
@@ -59,7 +60,15 @@ impl Connection {
         let stream = TcpStream::from(socket);
         stream.set_nodelay(true)?;
         epoll::add(epoll, &stream, EventData::new_u64(number), EventFlags::IN | EventFlags::OUT)?;
-        Ok(Self { stream, number, state: State::Opening, unsent: Vec::new(), partial: Vec::new(), refused })
+        Ok(Self {
+            stream,
+            number,
+            state: State::Opening,
+            unsent: Vec::new(),
+            partial: Vec::new(),
+            refused,
+            answers: 0,
+        })
     }
 
     /// Why it could not be opened.
@@ -118,6 +127,8 @@ impl Connection {
                 seen(ticket, Err(lost));
                 Step::Broken
             }
+            // One that never was of use is not opened again at once.
+            _ if self.answers == 0 => Step::Broken,
             _ => Step::Closed,
         }
     }
@@ -177,7 +188,10 @@ impl Connection {
         };
         match whole {
             Ok(Some(last)) => {
+                // One that came before the request was sent leaves half of it on the way.
+                let last = last || !self.unsent.is_empty();
                 self.partial.clear();
+                self.answers += 1;
                 self.state = if last { State::Over } else { State::Free };
                 if last { Step::Closed } else { Step::Free }
             }
