@@ -313,8 +313,8 @@ impl Stop {
 }
 
 fn start_log(config: &Config) -> Result<()> {
-    // The engine tells of every file that it writes; that is for those who ask.
-    let levels = format!("fjall=warn,lsm_tree=warn,{}", config.log_level);
+    // The engine tells of every file that it writes, the driver of every connection; that is for those who ask.
+    let levels = format!("fjall=warn,lsm_tree=warn,scylla=warn,{}", config.log_level);
     let filter = tracing_subscriber::EnvFilter::try_new(levels)
         .with_context(|| format!("log_level: expected a level like info, got {:?}", config.log_level))?;
     let in_colour = std::io::IsTerminal::is_terminal(&std::io::stderr());

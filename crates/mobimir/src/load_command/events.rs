@@ -32,16 +32,21 @@ impl Event {
     }
 }
 
-pub(super) struct Running(Vec<JoinHandle<Option<report::Event>>>);
+pub(super) struct Running {
+    events: Vec<JoinHandle<Option<report::Event>>>,
+    over: Arc<AtomicBool>,
+}
 
 /// The run begins now.
-pub(super) fn start(events: &[Event], stop: &Arc<AtomicBool>) -> Running {
+pub(super) fn start(events: &[Event]) -> Running {
     let started = Instant::now();
+    let over = Arc::new(AtomicBool::new(false));
     let start = |event: &Event| {
-        let (event, stop) = (event.clone(), stop.clone());
+        let (event, over) = (event.clone(), over.clone());
         thread::spawn(move || {
             while started.elapsed() < event.at {
-                if stop.load(Ordering::Relaxed) {
+                // Not into the look at everything afterwards.
+                if over.load(Ordering::Relaxed) {
                     return None;
                 }
                 thread::sleep(LOOK.min(event.at.saturating_sub(started.elapsed())));
@@ -59,12 +64,14 @@ pub(super) fn start(events: &[Event], stop: &Arc<AtomicBool>) -> Running {
             Some(report::Event { at_s, command: event.command, exit_code, output })
         })
     };
-    Running(events.iter().map(start).collect())
+    let events = events.iter().map(start).collect();
+    Running { events, over }
 }
 
 impl Running {
-    /// Waits for those that have begun.
+    /// The run is over. Waits for those that have begun; the others are not begun any more.
     pub(super) fn end(self) -> Vec<report::Event> {
-        self.0.into_iter().filter_map(|event| event.join().ok().flatten()).collect()
+        self.over.store(true, Ordering::Relaxed);
+        self.events.into_iter().filter_map(|event| event.join().ok().flatten()).collect()
     }
 }

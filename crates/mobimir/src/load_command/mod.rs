@@ -20,14 +20,14 @@ use mobimir_core::{
     time::{Clock, SystemClock},
 };
 use mobimir_load::{
-    Stretch, Visit, VisitSpec,
+    Findings, ShopError, Stretch, Visit, VisitSpec,
     findmax::FindMax,
     profile::{self, Profile},
-    report::{Limits, Report, compare},
+    report::{self, Limits, Report, compare},
 };
 
 use self::{events::Event, live::Live};
-use crate::terminal::print;
+use crate::{import::online_retail, terminal::print};
 
 /// Put a shop under load, and see whether it keeps its promises
 #[derive(Debug, Args)]
@@ -39,6 +39,7 @@ pub(crate) struct LoadArgs {
 #[derive(Debug, Subcommand)]
 enum LoadCommand {
     Run(RunArgs),
+    Replay(ReplayArgs),
     Compare(CompareArgs),
     Profiles(ProfilesArgs),
 }
@@ -48,13 +49,10 @@ enum LoadCommand {
 /// Requests leave on a schedule that does not wait for answers, and a request's time counts from the moment when it was
 /// due: a shop that stands still for two seconds shows it. Afterwards every acknowledged order is read back, every cart is
 /// compared with what was acknowledged, and the stock of every product is counted. The exit code is 1 when the shop broke a
-/// promise, when a request failed, or when less than 99.9 % of the plan could be sent.
+/// promise, when a request failed or was turned away, or when less than 99.9 % of the plan could be sent.
 #[derive(Debug, Args)]
 #[command(after_long_help = RUN_EXAMPLES)]
 struct RunArgs {
-    /// The shop
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
-    target: String,
     /// What the crowd does: a file, or a built-in profile (see `mobimir load profiles`)
     #[arg(long, value_name = "FILE|NAME", default_value = "black-friday")]
     profile: String,
@@ -64,18 +62,52 @@ struct RunArgs {
     /// How long to send
     #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = period)]
     lasts: Duration,
-    /// Connections, each with one request under way at most
-    #[arg(long, default_value_t = 128, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=20_000))]
-    connections: usize,
-    /// The same seed makes the same people ask for the same things
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
     /// Requests at the same distance, instead of at random as people come
     #[arg(long)]
     even: bool,
     /// Search the highest rate that keeps the limits, beginning with --rate; each step lasts as long as --for says
     #[arg(long)]
     findmax: bool,
+    #[command(flatten)]
+    visit: VisitArgs,
+}
+
+/// Place the orders of a real trade history once more, in less time
+///
+/// Every order of the file is placed at its time, after a look at each of its products. The shop has to know the products:
+/// import the file into it first. What is looked at afterwards, and the exit code, are as for `run`.
+#[derive(Debug, Args)]
+#[command(after_long_help = REPLAY_EXAMPLES)]
+struct ReplayArgs {
+    /// The CSV file in the format of UCI's "Online Retail", plain or packed with gzip
+    file: PathBuf,
+    /// How long the history is made to last
+    #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = period)]
+    lasts: Duration,
+    /// How many users place the orders
+    #[arg(long, default_value_t = 200, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100_000))]
+    users: usize,
+    #[command(flatten)]
+    visit: VisitArgs,
+}
+
+const REPLAY_EXAMPLES: &str = "\
+Examples:
+  mobimir import online-retail online-retail.csv.gz --data ./shop
+  mobimir serve --data ./shop &
+  mobimir load replay online-retail.csv.gz --for 2m";
+
+#[derive(Debug, Args)]
+struct VisitArgs {
+    /// The shop
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    target: String,
+    /// Connections, each with one request under way at most
+    #[arg(long, default_value_t = 128, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=20_000))]
+    connections: usize,
+    /// The same seed makes the same people ask for the same things
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     /// Limit of the p99 of reads [default: that of the shop's policy]
     #[arg(long, value_name = "TIME", value_parser = period)]
     read_p99: Option<Duration>,
@@ -155,6 +187,7 @@ fn period(text: &str) -> Result<Duration, String> {
 pub(crate) fn run(args: LoadArgs) -> Result<ExitCode> {
     match args.command {
         LoadCommand::Run(args) => load(args),
+        LoadCommand::Replay(args) => replay(args),
         LoadCommand::Compare(args) => {
             let comparison = compare(&read(&args.before)?, &read(&args.after)?);
             let text = match args.json {
@@ -189,7 +222,7 @@ fn profiles(name: Option<&str>) -> Result<ExitCode> {
 
 fn read(path: &Path) -> Result<Report> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    serde_json::from_str(&text).with_context(|| format!("{} is not the report of a run", path.display()))
+    report::parse(&text).with_context(|| format!("{} is not the report of a run", path.display()))
 }
 
 fn chosen_profile(name: &str) -> Result<Profile> {
@@ -200,72 +233,135 @@ fn chosen_profile(name: &str) -> Result<Profile> {
 }
 
 fn load(args: RunArgs) -> Result<ExitCode> {
-    let stop = stop_on_signals()?;
-    let spec = VisitSpec {
-        target: args.target.clone(),
-        profile: chosen_profile(&args.profile)?,
-        connections: args.connections,
-        seed: args.seed,
-        operator: args.operator_token.clone(),
-        keep_stock: args.keep_stock,
-        answer_time_max: args.timeout,
+    let mut loading = Loading::begin(args.visit, chosen_profile(&args.profile)?)?;
+    let (lasts, even) = (args.lasts, args.even);
+    let rate = match args.findmax {
+        true => loading.find_max(args.rate, lasts, even)?,
+        false => args.rate,
     };
-    let mut live = Live::new();
-    let mut visit = Visit::begin(spec, &mut |what, done, all| live.prepares(what, done, all))?;
-    let of_policy = visit.limits()?;
-    let read_p99 = args.read_p99.or(of_policy.map(|(read, _)| read));
-    let write_p99 = args.write_p99.or(of_policy.map(|(_, write)| write));
-    let limits = read_p99.zip(write_p99).map(Limits::from);
-    let machine = mobimir_load::machine::describe();
-    let started_at = SystemClock.now().to_string();
-    let report = |visit: &Visit, stretch: &Stretch, events, findings| {
-        Report::of(visit.spec(), stretch, started_at.clone(), machine.clone(), limits, events, findings)
-    };
+    loading.live.begins(rate, lasts);
+    loading.run(|visit, live, stop| visit.run(rate, lasts, even, stop, |second, at| live.second(second, at)))
+}
 
-    let mut rate = args.rate;
-    if args.findmax {
-        let mut search = FindMax::from(args.rate);
-        while let Some(next) = search.next().filter(|_| !stop.load(Ordering::Relaxed)) {
-            live.begins(next, args.lasts);
-            let stretch =
-                visit.run(next, args.lasts, args.even, &stop, |second, at| live.second(second, at))?;
-            let step = report(&visit, &stretch, Vec::new(), None);
-            let could =
-                step.is_valid() && step.failed() + step.shed() == 0 && step.keeps_limits() != Some(false);
-            live.stepped(next, could, &step);
-            search.tell(could);
-        }
-        let Some(found) = search.found() else { bail!("the shop stands no rate at all within its limits") };
-        live.says(&format!(
-            "the highest rate within the limits: {found:.0} requests/s; once more, with a look at everything"
-        ));
-        rate = found;
+fn replay(args: ReplayArgs) -> Result<ExitCode> {
+    let file = std::fs::File::open(&args.file)
+        .with_context(|| format!("{} cannot be opened", args.file.display()))?;
+    let trades = online_retail::trades(file, SystemClock.now())
+        .with_context(|| format!("{} is not a trade history", args.file.display()))?;
+    let profile = format!(
+        "name = \"replay\"\n[mix]\nproduct_page = 1\norder = 1\n[shoppers]\nusers = {}\nguests = 1\n\
+         [goods]\nproducts_max = 1000000\n",
+        args.users
+    );
+    let mut loading = Loading::begin(args.visit, Profile::parse(&profile, "replay")?)?;
+    loading.live.says(&format!("{} orders of {}", trades.len(), args.file.display()));
+    let lasts = args.lasts;
+    let requests: usize = trades.iter().map(|trade| trade.lines.len() + 1).sum();
+    loading.live.begins(requests as f64 / lasts.as_secs_f64(), lasts);
+    loading.run(|visit, live, stop| visit.replay(&trades, lasts, stop, |second, at| live.second(second, at)))
+}
+
+/// A visit from its beginning to its report.
+struct Loading {
+    args: VisitArgs,
+    visit: Visit,
+    live: Live,
+    limits: Option<Limits>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Loading {
+    fn begin(args: VisitArgs, profile: Profile) -> Result<Self> {
+        let stop = stop_on_signals()?;
+        let spec = VisitSpec {
+            target: args.target.clone(),
+            profile,
+            connections: args.connections,
+            seed: args.seed,
+            operator: args.operator_token.clone(),
+            keep_stock: args.keep_stock,
+            answer_time_max: args.timeout,
+        };
+        let mut live = Live::new();
+        let mut visit = Visit::begin(spec, &mut |what, done, all| live.prepares(what, done, all))?;
+        let of_policy = visit.limits()?;
+        let read_p99 = args.read_p99.or(of_policy.map(|(read, _)| read));
+        let write_p99 = args.write_p99.or(of_policy.map(|(_, write)| write));
+        let limits = read_p99.zip(write_p99).map(Limits::from);
+        Ok(Self { args, visit, live, limits, stop })
     }
 
-    live.begins(rate, args.lasts);
-    let events = events::start(&args.at, &stop);
-    let stretch = visit.run(rate, args.lasts, args.even, &stop, |second, at| live.second(second, at))?;
-    let events = events.end();
-    let findings = visit.look(&mut |what, done, all| live.prepares(what, done, all))?;
-    live.ends();
-    let report = report(&visit, &stretch, events, Some(findings));
-    write_files(&args.out, &report)?;
-    let text = match args.json {
-        true => format!("{}\n", serde_json::to_string_pretty(&report)?),
-        false => format!("{}\nreport: {}\n", report.to_text(), args.out.with_extension("html").display()),
-    };
-    print(&text)?;
-    let right = report.findings.as_ref().is_none_or(|findings| findings.is_right());
-    let fine = right && report.is_valid() && (args.allow_errors || report.failed() == 0);
-    Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    fn report(
+        &self,
+        stretch: &Stretch,
+        started_at: String,
+        events: Vec<report::Event>,
+        findings: Option<Findings>,
+    ) -> Report {
+        let machine = mobimir_load::machine::describe();
+        Report::of(self.visit.spec(), stretch, started_at, machine, self.limits, events, findings)
+    }
+
+    /// The highest rate that keeps the limits.
+    fn find_max(&mut self, begin: f64, lasts: Duration, even: bool) -> Result<f64> {
+        let mut search = FindMax::from(begin);
+        while let Some(rate) = search.next().filter(|_| !self.stop.load(Ordering::Relaxed)) {
+            self.live.begins(rate, lasts);
+            let Self { visit, live, stop, .. } = self;
+            let stretch = visit.run(rate, lasts, even, stop, |second, at| live.second(second, at))?;
+            let step = self.report(&stretch, String::new(), Vec::new(), None);
+            let could =
+                step.is_valid() && step.failed() + step.shed() == 0 && step.keeps_limits() != Some(false);
+            self.live.stepped(rate, could, &step);
+            search.tell(could);
+        }
+        let Some(found) = search.found() else {
+            bail!("no rate was found that the shop stands within its limits");
+        };
+        self.live.says(&format!(
+            "the highest rate within the limits: {found:.0} requests/s; once more, with a look at everything"
+        ));
+        Ok(found)
+    }
+
+    /// The run itself, the look at everything afterwards, and what is to be said of both.
+    fn run(
+        &mut self,
+        run: impl FnOnce(&mut Visit, &mut Live, &AtomicBool) -> Result<Stretch, ShopError>,
+    ) -> Result<ExitCode> {
+        let started_at = SystemClock.now().to_string();
+        let events = events::start(&self.args.at);
+        let stretch = run(&mut self.visit, &mut self.live, &self.stop)?;
+        let events = events.end();
+        let Self { visit, live, .. } = self;
+        let findings = visit.look(&mut |what, done, all| live.prepares(what, done, all));
+        live.ends();
+        let report = self.report(&stretch, started_at, events, Some(findings));
+        let VisitArgs { out, json, allow_errors, .. } = &self.args;
+        write_files(out, &report)?;
+        let text = match json {
+            true => format!("{}\n", serde_json::to_string_pretty(&report)?),
+            false => format!("{}\nreport: {}\n", report.to_text(), named(out, "html").display()),
+        };
+        print(&text)?;
+        Ok(if report.is_good(*allow_errors) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
 }
 
 fn write_files(out: &Path, report: &Report) -> Result<()> {
     let write = |path: PathBuf, text: String| {
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     };
-    write(out.with_extension("json"), serde_json::to_string(report)?)?;
-    write(out.with_extension("html"), report.to_html())
+    write(named(out, "json"), serde_json::to_string(report)?)?;
+    write(named(out, "html"), report.to_html())
+}
+
+/// The path with an ending, whatever it ends in already.
+fn named(out: &Path, ending: &str) -> PathBuf {
+    let mut name = out.as_os_str().to_owned();
+    name.push(".");
+    name.push(ending);
+    name.into()
 }
 
 /// Ctrl-C ends the run early, and everything is looked at all the same; a second one ends at once.

@@ -103,6 +103,36 @@ fn a_run_on_a_sound_shop_finds_everything_in_order() {
     assert!(said.contains("product_page"), "{said}");
 }
 
+/// A history that was imported is placed once more.
+#[test]
+fn a_trade_history_is_replayed() {
+    let dir = TempDir::new().unwrap();
+    let (data, out, file) =
+        (dir.path().join("data"), dir.path().join("report"), dir.path().join("trade.csv"));
+    std::fs::write(
+        &file,
+        "InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country\n\
+         536365,85123A,WHITE HANGING HEART,6,2010-12-01 08:26:00,2.55,17850,United Kingdom\n\
+         536365,71053,WHITE METAL LANTERN,6,2010-12-01 08:26:00,3.39,17850,United Kingdom\n\
+         536367,84879,BIRD ORNAMENT,32,2010-12-01 08:34:00,1.69,13047,United Kingdom\n\
+         C536379,84879,BIRD ORNAMENT,-1,2010-12-01 09:41:00,1.69,13047,United Kingdom\n",
+    )
+    .unwrap();
+    let (code, _, error) =
+        run(&["import", "online-retail", file.to_str().unwrap(), "--data", data.to_str().unwrap()]);
+    assert_eq!(code, 0, "{error}");
+    let shop = Process::start(&["serve"], &data, &[]);
+    let mut command = program();
+    command.args(["load", "replay"]).arg(&file).args(["--for", "2s", "--users", "5", "--out"]).arg(&out);
+    command.args(["--target", &format!("http://{}", shop.host)]).env("MOBIMIR_OPERATOR_TOKEN", OPERATOR);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (code, said, report) = ended(child, &out);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(report["operations"]["order"]["fine"], 2, "{said}");
+    assert_eq!(report["operations"]["product_page"]["fine"], 3, "{said}");
+    assert_eq!(report["findings"]["orders"]["looked_at"], 2, "{said}");
+}
+
 /// Somebody takes a unit off a shelf during the run: books that do not balance fail it.
 #[tokio::test]
 async fn stock_that_goes_astray_fails_a_run() {
@@ -211,8 +241,17 @@ async fn too_much_to_do_is_said_at_the_door() {
 fn what_cannot_be_run_is_said_in_one_line() {
     for (arguments, code, words) in [
         (&["load", "run", "--profile", "black-sunday"][..], 1, "there is no profile \"black-sunday\""),
-        (&["load", "run", "--target", "shop"], 1, "expected an address like http://127.0.0.1:8080"),
-        (&["load", "run", "--target", "http://127.0.0.1:1"], 1, "no shop answers at http://127.0.0.1:1"),
+        (
+            &["load", "run", "--keep-stock", "--target", "shop"],
+            1,
+            "expected an address like http://127.0.0.1:8080",
+        ),
+        (&["load", "run"], 1, "needs the operator's token"),
+        (
+            &["load", "run", "--keep-stock", "--target", "http://127.0.0.1:1"],
+            1,
+            "no shop answers at http://127.0.0.1:1",
+        ),
         (&["load", "run", "--rate=-5"], 2, "expected requests a second"),
         (&["load", "run", "--for", "soon"], 2, "expected a time like"),
         (&["load", "run", "--at", "kill"], 2, "expected a time and a command"),

@@ -15,6 +15,7 @@ mod orders;
 mod parse;
 mod summary;
 mod survey;
+mod trades;
 
 use std::{
     io::{Read, Seek, SeekFrom},
@@ -31,7 +32,7 @@ use self::{
     survey::Survey,
 };
 
-pub(crate) use self::summary::Summary;
+pub(crate) use self::{summary::Summary, trades::trades};
 
 const PRODUCTS_PER_BATCH: usize = 500;
 const ORDERS_PER_BATCH: usize = 500;
