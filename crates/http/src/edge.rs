@@ -165,20 +165,49 @@ mod tests {
         }
     }
 
-    fn app() -> App {
+    fn app(limits: Limits) -> App {
         let shop = Shop::new(ModelStore::stores(), Arc::new(SystemClock), ShopSettings::default());
-        crate::app(AppState::new(shop, &[], Limits::default(), Box::new(Silent), serde_json::Value::Null))
+        crate::app(AppState::new(shop, &[], limits, Box::new(Silent), serde_json::Value::Null))
+    }
+
+    /// A request that never ends.
+    fn endless() -> Request {
+        let never = futures_util::stream::pending::<Result<bytes::Bytes, std::io::Error>>();
+        let request = Request::post("/v1/users").header(header::CONTENT_TYPE, "application/json");
+        request.body(Body::from_stream(never)).expect("a request")
+    }
+
+    #[tokio::test]
+    async fn who_is_turned_away_is_told_when_to_come_again() {
+        let app = app(Limits { in_flight_max: 0, ..Limits::default() });
+        let ask = |path: &str| {
+            let request = Request::get(path).header(REQUEST_ID, "mine").body(Body::empty());
+            app.answer(request.expect("a request"), None)
+        };
+        assert_eq!(ask("/v1/categories").await.status(), StatusCode::OK);
+        let mut under_way = Box::pin(app.answer(endless(), None));
+        assert!(futures_util::poll!(&mut under_way).is_pending());
+        let refused = ask("/v1/categories").await;
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let header = |name: HeaderName| refused.headers().get(name).and_then(|value| value.to_str().ok());
+        assert_eq!(header(header::RETRY_AFTER), Some("1"));
+        assert_eq!(header(header::CONTENT_TYPE), Some("application/problem+json"));
+        assert_eq!(header(REQUEST_ID), Some("mine"));
+        // Whoever watches is always let in.
+        assert_eq!(ask("/healthz").await.status(), StatusCode::OK);
+        drop(under_way);
+        assert_eq!(ask("/v1/categories").await.status(), StatusCode::OK);
+        let body = axum::body::to_bytes(refused.into_body(), usize::MAX).await.expect("a body");
+        let problem: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
+        assert_eq!((&problem["code"], &problem["status"]), (&"overloaded".into(), &503.into()));
     }
 
     /// Whoever hangs up in the middle leaves nothing behind that others would have to wait for.
     #[tokio::test]
     async fn a_request_that_nobody_waits_for_is_not_counted_any_more() {
-        let app = app();
+        let app = app(Limits::default());
         for _ in 0..10 {
-            let endless = futures_util::stream::pending::<Result<bytes::Bytes, std::io::Error>>();
-            let request = Request::post("/v1/users").header(header::CONTENT_TYPE, "application/json");
-            let request = request.body(Body::from_stream(endless)).expect("a request");
-            let mut answer = Box::pin(app.answer(request, None));
+            let mut answer = Box::pin(app.answer(endless(), None));
             assert!(futures_util::poll!(&mut answer).is_pending());
             assert_eq!(app.state.inner.metrics.in_flight.get(), 1);
             drop(answer);
