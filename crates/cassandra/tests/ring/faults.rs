@@ -201,8 +201,8 @@ fn the_shop_goes_on_while_nodes_die_come_back_restart_and_join() {
     let hints_delivered = delivered(&ring, &[1, 3]);
     goes_on(100);
 
-    // A restart of all, one by one.
-    for node in [1, 2, 3] {
+    // A restart of the others, so that all have been away, one by one.
+    for node in [1, 3] {
         ring.stop(node).expect("a node stops");
         goes_on(50);
         ring.start_node(node).expect("a node starts");

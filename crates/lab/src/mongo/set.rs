@@ -327,9 +327,18 @@ pub(crate) fn states_of(servers: Vec<Server>) -> Vec<(Server, MemberState)> {
 
 /// Waits until a server is primary or secondary.
 pub(crate) fn wait_member(server: &Server) -> Result<(), LabError> {
+    let found = wait_state(server, |state| *state != MemberState::Other);
+    found.ok_or_else(|| timed_out(server, "it is neither primary nor secondary", READY_BOUND))
+}
+
+/// Waits until the only member of a set is primary, which it is a moment after it was secondary.
+pub(crate) fn wait_only_member(server: &Server) -> Result<(), LabError> {
+    let found = wait_state(server, |state| matches!(state, MemberState::Primary(_)));
+    found.ok_or_else(|| timed_out(server, "it is not primary", READY_BOUND))
+}
+
+fn wait_state(server: &Server, is_right: impl Fn(&MemberState) -> bool) -> Option<()> {
     process::wait_for(READY_BOUND, || {
-        let states = states_of(vec![server.clone()]);
-        states.iter().any(|(_, state)| *state != MemberState::Other).then_some(())
+        states_of(vec![server.clone()]).iter().any(|(_, state)| is_right(state)).then_some(())
     })
-    .ok_or_else(|| timed_out(server, "it is neither primary nor secondary", READY_BOUND))
 }

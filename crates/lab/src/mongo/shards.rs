@@ -12,7 +12,7 @@ use super::{
     MONGODB_VERSION, install, ports,
     server::{Role, Server},
     servers::Servers,
-    set::{initiate, wait_member},
+    set::{initiate, wait_only_member},
 };
 use crate::{
     LabError, Step, cache_dir,
@@ -125,7 +125,7 @@ impl MongoShards {
             initiate(server, &config)?;
         }
         for server in &servers {
-            wait_member(server)?;
+            wait_only_member(server)?;
         }
         let known = self.find("shards", doc! {})?;
         if known.is_empty() {
@@ -185,7 +185,7 @@ impl MongoShards {
     pub fn start_server(&self, id: u16) -> Result<(), LabError> {
         self.servers.spawn(id)?;
         self.servers.wait_accepts(id)?;
-        wait_member(&self.servers.get(id)?)
+        wait_only_member(&self.servers.get(id)?)
     }
 
     /// SIGSTOP: the server keeps its connections and says nothing.
