@@ -25,10 +25,10 @@ use crate::{
     wire::{Answer, Lost, Outcome},
 };
 
-/// How many shoppers are tried before somebody looks at a page instead.
+/// How many shoppers are tried before a wish has to wait.
 const TRIES_MAX: usize = 8;
 const UNITS_MAX: u64 = 3;
-/// What a shop is told about, of all that it did wrong.
+/// How many examples are kept of all that a shop did wrong.
 const WRONGS_MAX: usize = 20;
 
 pub(crate) struct Crowd {
