@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::wire::{Outcome, Wire};
+use crate::{
+    request::Request,
+    wire::{Outcome, Wire},
+};
 
 const TURN: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(200);
@@ -25,18 +28,17 @@ pub(crate) fn ask_all(
     wire: &mut Wire,
     count: usize,
     patience: Duration,
-    mut ask: impl FnMut(usize, &mut Vec<u8>),
+    mut ask: impl FnMut(usize, &mut Request),
     mut heard: impl FnMut(usize, Outcome<'_>) -> Heard,
 ) -> io::Result<Vec<usize>> {
     let mut until = Instant::now() + patience;
     let mut open: VecDeque<usize> = (0..count).collect();
     let (mut again, mut under_way) = (Vec::new(), 0);
-    let mut request = Vec::new();
+    let mut request = wire.request();
     loop {
         while wire.free() > 0
             && let Some(next) = open.pop_front()
         {
-            request.clear();
             ask(next, &mut request);
             wire.send(next, &request, Instant::now());
             under_way += 1;

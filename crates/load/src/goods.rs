@@ -99,13 +99,14 @@ impl Goods {
         &self.products[number as usize]
     }
 
-    /// The path of a page of a category, with a range of prices.
-    pub(crate) fn category_page(&self, random: &mut Random) -> String {
+    /// The path of a page of a category, with a range of prices, in pieces.
+    pub(crate) fn category_page(&self, random: &mut Random) -> [&str; 7] {
         let category = &self.categories[self.category_sizes.draw(random)];
         let span = SPANS[random.below(SPANS.len() as u64) as usize].min(category.prices.len() - 1);
         let start = random.below((category.prices.len() - span) as u64) as usize;
         let (low, high) = (&category.prices[start], &category.prices[start + span]);
-        format!("/v1/products?category={}&price_min={low}&price_max={high}&limit=20", category.encoded)
+        let (first, last) = ("/v1/products?category=", "&limit=20");
+        [first, &category.encoded, "&price_min=", low, "&price_max=", high, last]
     }
 }
 
@@ -127,7 +128,7 @@ pub(crate) mod tests {
     fn a_category_page_has_a_range_of_its_prices() {
         let (goods, mut random) = (goods(30), Random::new(3));
         for _ in 0..1_000 {
-            let path = goods.category_page(&mut random);
+            let path = goods.category_page(&mut random).concat();
             let price = |name: &str| -> f64 {
                 let start = path.find(name).expect("it has a limit") + name.len();
                 path[start..].split('&').next().and_then(|price| price.parse().ok()).expect("a price")

@@ -34,6 +34,7 @@ pub use self::{
     oracle::{Check, Findings},
     record::{Latency, OperationResult, Second},
     replay::Trade,
+    request::Request,
     shop::{Progress, ShopError},
     visit::{Stretch, Visit, VisitSpec},
 };

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     asking::{Heard, ask_all},
     crowd::{Crowd, LineAnswer, OrderAnswer, Wrong},
-    request::{encoded, put},
+    request::encoded,
     shop::{self, AllStock, Progress, ShopError, Stock, all},
     wire::Wire,
 };
@@ -158,7 +158,7 @@ pub(crate) fn known_orders(
                 let (user, after) = &open[number];
                 let after = after.as_ref().map(|after| format!("&after={}", encoded(after)));
                 let path = format!("/v1/orders?limit={PAGE_ORDERS}{}", after.unwrap_or_default());
-                put(out, "GET", &path, crowd.shoppers[*user as usize].reads());
+                out.put("GET", &[&path], crowd.shoppers[*user as usize].reads());
             },
             |_, answer| (answer.status == 200).then(|| serde_json::from_slice(answer.body).ok()).flatten(),
         )?;
@@ -213,7 +213,7 @@ fn orders(
         |number, out| {
             let placed = &crowd.placed[number];
             let shopper = &crowd.shoppers[placed.shopper as usize];
-            put(out, "GET", &format!("/v1/orders/{}", placed.id), shopper.reads());
+            out.put("GET", &["/v1/orders/", &placed.id], shopper.reads());
         },
         |number, answer| match answer.status {
             200 => {
@@ -309,7 +309,7 @@ fn carts(
         "comparing carts",
         owners.len(),
         progress,
-        |number, out| put(out, "GET", "/v1/cart", crowd.shoppers[owners[number]].reads()),
+        |number, out| out.put("GET", &["/v1/cart"], crowd.shoppers[owners[number]].reads()),
         |_, answer| {
             let cart: CartAnswer<'_> = serde_json::from_slice(answer.body).ok()?;
             (answer.status == 200).then(|| crowd.numbered(&cart.items))

@@ -11,6 +11,7 @@ const LATENCY_US_MAX: u64 = 600_000_000;
 const DIGITS: u8 = 3;
 
 pub(crate) struct Record {
+    /// Of the seconds that are over.
     operations: Vec<OfOperation>,
     /// How late requests were sent, after they were due.
     late: Histogram<u64>,
@@ -137,7 +138,6 @@ impl Record {
         *of.verdicts.entry(verdict).or_default() += 1;
         // Whoever waits in vain waits, too: without them a shop that stands still would look fast.
         if matches!(verdict, Verdict::Fine | Verdict::Refused | Verdict::Lost(_)) {
-            of.latency.saturating_record(took_ns / 1_000);
             self.now.latencies[operation.index()].saturating_record(took_ns / 1_000);
         }
         match verdict {
@@ -199,7 +199,11 @@ impl Record {
             // The lost ones are among both, and are no answers.
             let answered = (timed - lost) + shed + (failed - lost);
             self.seconds.push(Second { sent, answered, shed, failed, lost, operations });
-            self.now.latencies.iter_mut().for_each(Histogram::reset);
+            // Here and not with every answer: there are many in a second.
+            for (of, latency) in self.operations.iter_mut().zip(&mut self.now.latencies) {
+                of.latency.add(&*latency).expect("the same bounds");
+                latency.reset();
+            }
             (self.now.sent, self.now.shed, self.now.failed, self.now.lost) = (0, 0, 0, 0);
             self.now.second += 1;
         }

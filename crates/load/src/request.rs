@@ -2,6 +2,13 @@
 
 use std::io::Write;
 
+/// A request, in memory that the next one uses again.
+pub struct Request {
+    /// The header that says which shop is meant.
+    host: String,
+    bytes: Vec<u8>,
+}
+
 /// What a request is made of, besides its method and path.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Parts<'a> {
@@ -17,25 +24,39 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Puts a request behind what `out` has.
-pub(crate) fn put(out: &mut Vec<u8>, method: &str, path: &str, parts: Parts<'_>) {
-    // Writing to memory cannot fail.
-    let _ = write!(out, "{method} {path} HTTP/1.1\r\nhost: shop\r\n");
-    if let Some(token) = parts.token {
-        let _ = write!(out, "authorization: Bearer {token}\r\n");
+impl Request {
+    /// An empty one to `host` or `host:port`.
+    pub(crate) fn to(host: &str) -> Self {
+        Self { host: format!(" HTTP/1.1\r\nhost: {host}\r\n"), bytes: Vec::new() }
     }
-    if let Some(key) = parts.idempotency_key {
-        let _ = write!(out, "idempotency-key: {key}\r\n");
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
-    if let Some(position) = parts.read_after {
-        let _ = write!(out, "read-after: {position}\r\n");
-    }
-    match parts.body {
-        Some(body) => {
-            let length = body.len();
-            let _ = write!(out, "content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}");
+
+    /// Makes it another one. The path comes in pieces, because it is made for every request anew.
+    pub(crate) fn put(&mut self, method: &str, path: &[&str], parts: Parts<'_>) {
+        let out = &mut self.bytes;
+        out.clear();
+        out.extend_from_slice(method.as_bytes());
+        out.push(b' ');
+        path.iter().for_each(|piece| out.extend_from_slice(piece.as_bytes()));
+        out.extend_from_slice(self.host.as_bytes());
+        let headers = [
+            ("authorization: Bearer ", parts.token),
+            ("idempotency-key: ", parts.idempotency_key),
+            ("read-after: ", parts.read_after),
+        ];
+        for (name, value) in headers {
+            let Some(value) = value else { continue };
+            [name, value, "\r\n"].iter().for_each(|piece| out.extend_from_slice(piece.as_bytes()));
         }
-        None => out.extend_from_slice(b"\r\n"),
+        if let Some(body) = parts.body {
+            // Writing to memory cannot fail.
+            let _ = write!(out, "content-type: application/json\r\ncontent-length: {}\r\n", body.len());
+        }
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(parts.body.unwrap_or_default().as_bytes());
     }
 }
 
@@ -58,16 +79,25 @@ mod tests {
 
     #[test]
     fn a_request_is_head_and_body() {
-        let mut out = Vec::new();
+        let mut request = Request::to("shop.example:8080");
         let parts =
             Parts { token: Some("t"), idempotency_key: Some("k"), read_after: Some("r"), body: Some("{}") };
-        put(&mut out, "POST", "/v1/orders", parts);
-        put(&mut out, "GET", "/", Parts::default());
+        request.put("POST", &["/v1/", "orders"], parts);
         assert_eq!(
-            String::from_utf8(out).expect("text"),
-            "POST /v1/orders HTTP/1.1\r\nhost: shop\r\nauthorization: Bearer t\r\nidempotency-key: k\r\n\
-             read-after: r\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}GET / HTTP/1.1\r\nhost: shop\r\n\r\n"
+            String::from_utf8_lossy(request.bytes()),
+            "POST /v1/orders HTTP/1.1\r\nhost: shop.example:8080\r\nauthorization: Bearer t\r\n\
+             idempotency-key: k\r\nread-after: r\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
         );
+        // Nothing is left of the one before.
+        request.put("GET", &["/"], Parts::default());
+        assert_eq!(
+            String::from_utf8_lossy(request.bytes()),
+            "GET / HTTP/1.1\r\nhost: shop.example:8080\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn a_query_is_letters_and_digits() {
         assert_eq!(encoded("Связь 5G"), "%D0%A1%D0%B2%D1%8F%D0%B7%D1%8C%205G");
     }
 }

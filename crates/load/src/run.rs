@@ -22,6 +22,7 @@ use crate::{
 
 /// A wait is at least this long: requests that are due meanwhile leave together.
 const WAIT_MIN: Duration = Duration::from_micros(50);
+const WAIT_MAX: Duration = Duration::from_millis(100);
 /// After the end, what is due is sent for so long.
 const GRACE_NS: u64 = 1_000_000_000;
 /// So many that cannot be asked for now are tried before an answer is waited for.
@@ -82,7 +83,7 @@ pub(crate) fn run(
     let (mut flights, mut landed): (Vec<Option<Flight>>, Vec<usize>) = (Vec::new(), Vec::new());
     let mut due = VecDeque::new();
     let (mut planned, mut sent, mut seconds) = (0, 0, 0);
-    let mut request = Vec::new();
+    let mut request = wire.request();
     let mut interrupted = false;
     let cpu_before = cpu_time();
     let started = Instant::now();
@@ -102,7 +103,6 @@ pub(crate) fn run(
         let mut waiting = 0;
         while !over && wire.free() > 0 && waiting < WAITING_TRIED_MAX {
             let Some((due_ns, wish)) = due.pop_front() else { break };
-            request.clear();
             let Some(asked) = crowd.ask(&wish, (due_ns / 1_000_000).cast_signed(), &mut request) else {
                 // Everybody who could ask for it is busy: it stays due, and others come first.
                 waiting += 1;
@@ -124,7 +124,9 @@ pub(crate) fn run(
             break;
         }
         let next = plan.peek().map(|(at_ns, _)| started + Duration::from_nanos(*at_ns));
-        let until = next.unwrap_or(now + Duration::from_millis(100)).max(now + WAIT_MIN);
+        // While all connections are busy nothing can be sent, whatever is due.
+        let next = next.filter(|_| wire.free() > 0).unwrap_or(now + WAIT_MAX);
+        let until = next.max(now + WAIT_MIN);
         wire.turn(until, &mut |ticket, outcome| {
             let Some(flight) = flights[ticket].take() else { return };
             landed.push(ticket);
@@ -176,7 +178,7 @@ mod tests {
         let mut crowd =
             Crowd::new(profile.clone(), goods(10), vec!["MSK".to_owned()], shoppers, "run".to_owned(), 1);
         let mut wire =
-            Wire::connect(server.address, connections, Duration::from_secs(60)).expect("connections");
+            Wire::connect(server.address, "shop", connections, Duration::from_secs(60)).expect("connections");
         let plan = of_profile(&profile, rate, lasts, true, 1).expect("a plan");
         run(plan, lasts, &mut wire, &mut crowd, &AtomicBool::new(false), |_, _| {}).expect("a run")
     }

@@ -15,7 +15,7 @@ use crate::{
     crowd::{Shopper, code, shown},
     goods::{Goods, Listed, Page},
     profile::Profile,
-    request::{Parts, encoded, put},
+    request::{Parts, Request, encoded},
     wire::{Answer, Outcome, Wire},
 };
 
@@ -46,12 +46,12 @@ pub enum ShopError {
     NoOperator,
 }
 
-/// Where the shop is.
-pub(crate) fn address(url: &str) -> Result<SocketAddr, ShopError> {
+/// Where the shop is, and what requests call it.
+pub(crate) fn address(url: &str) -> Result<(SocketAddr, &str), ShopError> {
     let bad = || ShopError::BadAddress(url.to_owned());
     let host = url.strip_prefix("http://").map(|host| host.trim_end_matches('/')).ok_or_else(bad)?;
     let mut found = host.to_socket_addrs().map_err(|_| bad())?;
-    found.next().ok_or_else(bad)
+    Ok((found.next().ok_or_else(bad)?, host))
 }
 
 /// Stock of a product in a zone.
@@ -120,7 +120,7 @@ pub(crate) fn shoppers(
         "signing up",
         users,
         progress,
-        |number, out| put(out, "POST", "/v1/users", body(number)),
+        |number, out| out.put("POST", &["/v1/users"], body(number)),
         |_, answer| (answer.status == 201 || known(answer)).then_some(()),
     )?;
     let logged_in = all(
@@ -128,7 +128,7 @@ pub(crate) fn shoppers(
         "logging in",
         users,
         progress,
-        |number, out| put(out, "POST", "/v1/sessions/login", body(number)),
+        |number, out| out.put("POST", &["/v1/sessions/login"], body(number)),
         |_, answer| token(answer, 200),
     )?;
     // What they left in their carts the last time would be ordered with the rest.
@@ -137,7 +137,7 @@ pub(crate) fn shoppers(
         "emptying carts",
         users,
         progress,
-        |number, out| put(out, "DELETE", "/v1/cart", Parts::of(&logged_in[number])),
+        |number, out| out.put("DELETE", &["/v1/cart"], Parts::of(&logged_in[number])),
         |_, answer| (answer.status == 200).then_some(()),
     )?;
     let visiting = all(
@@ -145,7 +145,7 @@ pub(crate) fn shoppers(
         "letting guests in",
         guests,
         progress,
-        |_, out| put(out, "POST", "/v1/sessions", Parts { body: Some("{}"), ..Parts::default() }),
+        |_, out| out.put("POST", &["/v1/sessions"], Parts { body: Some("{}"), ..Parts::default() }),
         |_, answer| token(answer, 201),
     )?;
     let zone = |number: usize| (number % zones) as u16;
@@ -188,9 +188,9 @@ pub(crate) fn fill_stock(
         progress,
         |number, out| {
             let (product, zone, units) = wanted[number];
-            let path = format!("/v1/products/{}/stock/{zone}", goods.products[product].id);
+            let path = ["/v1/products/", &goods.products[product].id, "/stock/", zone];
             let body = format!(r#"{{"quantity":{units}}}"#);
-            put(out, "PUT", &path, Parts { body: Some(&body), ..Parts::of(operator) });
+            out.put("PUT", &path, Parts { body: Some(&body), ..Parts::of(operator) });
         },
         |_, answer| (answer.status == 200).then_some(()),
     )?;
@@ -209,9 +209,9 @@ pub(crate) fn stock(
         goods.products.len(),
         progress,
         |number, out| {
-            let detail = if operator.is_some() { "?detail=true" } else { "" };
-            let path = format!("/v1/products/{}/stock{detail}", goods.products[number].id);
-            put(out, "GET", &path, Parts { token: operator, ..Parts::default() });
+            let stock = if operator.is_some() { "/stock?detail=true" } else { "/stock" };
+            let path = ["/v1/products/", &goods.products[number].id, stock];
+            out.put("GET", &path, Parts { token: operator, ..Parts::default() });
         },
         |_, answer| parse_stock(answer, operator.is_some()),
     )
@@ -259,7 +259,7 @@ pub(crate) fn one<T: for<'a> Deserialize<'a>>(
         what,
         1,
         &mut |_, _, _| {},
-        |_, out| put(out, "GET", path, Parts { token, ..Parts::default() }),
+        |_, out| out.put("GET", &[path], Parts { token, ..Parts::default() }),
         |_, answer| (answer.status == 200).then(|| serde_json::from_slice(answer.body).ok()).flatten(),
     )?;
     found.pop().ok_or_else(|| ShopError::Refused { what: what.to_owned(), answer: "nothing".to_owned() })
@@ -271,7 +271,7 @@ pub(crate) fn all<T>(
     what: &str,
     count: usize,
     progress: Progress<'_>,
-    ask: impl FnMut(usize, &mut Vec<u8>),
+    ask: impl FnMut(usize, &mut Request),
     mut take: impl FnMut(usize, Answer<'_>) -> Option<T>,
 ) -> Result<Vec<T>, ShopError> {
     let mut found: Vec<Option<T>> = (0..count).map(|_| None).collect();

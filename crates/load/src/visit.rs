@@ -11,7 +11,7 @@ use crate::{
     profile::Profile,
     record::Second,
     replay::{self, Trade},
-    request::{Parts, put},
+    request::Parts,
     run::{self, Plan, Ran},
     shop::{self, Progress, ShopError},
     wire::Wire,
@@ -64,9 +64,10 @@ impl Visit {
         if spec.operator.is_none() && !spec.keep_stock {
             return Err(ShopError::NoOperator);
         }
-        let address = shop::address(&spec.target)?;
+        let (address, host) = shop::address(&spec.target)?;
         let refused = |reason| ShopError::NoConnection { address: spec.target.clone(), reason };
-        let mut wire = Wire::connect(address, spec.connections, spec.answer_time_max).map_err(refused)?;
+        let mut wire =
+            Wire::connect(address, host, spec.connections, spec.answer_time_max).map_err(refused)?;
         let (profile, operator) = (&spec.profile, spec.operator.as_deref());
         let goods = shop::goods(&mut wire, profile, &mut Random::new(spec.seed), progress)?;
         let zones: BTreeSet<&String> = goods.products.iter().flat_map(|product| &product.zones).collect();
@@ -193,7 +194,7 @@ impl Visit {
             "reading the metrics",
             1,
             &mut |_, _, _| {},
-            |_, out| put(out, "GET", "/metrics", Parts::default()),
+            |_, out| out.put("GET", &["/metrics"], Parts::default()),
             |_, answer| {
                 let text = std::str::from_utf8(answer.body).ok()?;
                 Some((take(text, "process_cpu_seconds_total"), take(text, "process_resident_memory_bytes")))

@@ -69,7 +69,9 @@ impl Crowd {
             && let Some(position) =
                 answer.header("read-after").and_then(|value| std::str::from_utf8(value).ok())
         {
-            self.shoppers[shopper as usize].read_after = Some(position.into());
+            let kept = &mut self.shoppers[shopper as usize].read_after;
+            kept.clear();
+            kept.push_str(position);
         }
         match asked.what {
             What::Page => {}

@@ -23,7 +23,7 @@ use crate::{
     goods::Goods,
     operation::Operation,
     profile::Profile,
-    request::{Parts, put},
+    request::{Parts, Request},
 };
 
 /// How many shoppers are tried before a wish has to wait.
@@ -41,6 +41,8 @@ pub(crate) struct Crowd {
     users: usize,
     profile: Profile,
     random: Random,
+    /// The body of the last request, whose place in memory the next one uses again.
+    body: String,
     /// What the keys of this run begin with.
     run: String,
     keys: u64,
@@ -64,8 +66,8 @@ pub(crate) struct Shopper {
     stuck: bool,
     pub(crate) pending: Option<Box<Pending>>,
     last_order: Option<Box<str>>,
-    /// What the shop gave with the last change, for reads that must not be older.
-    read_after: Option<Box<str>>,
+    /// What the shop gave with the last change, for reads that must not be older; empty when it gave nothing.
+    read_after: String,
 }
 
 /// An order under way, or one whose answer was lost. It is asked for again under the same key until there is one.
@@ -154,13 +156,14 @@ impl Shopper {
             stuck: false,
             pending: None,
             last_order: None,
-            read_after: None,
+            read_after: String::new(),
         }
     }
 
     /// What a request of this shopper that reads is made of.
     pub(crate) fn reads(&self) -> Parts<'_> {
-        Parts { read_after: self.read_after.as_deref(), ..Parts::of(&self.token) }
+        let read_after = Some(self.read_after.as_str()).filter(|position| !position.is_empty());
+        Parts { read_after, ..Parts::of(&self.token) }
     }
 
     /// Has nothing under way that the next change would have to wait for.
@@ -188,6 +191,7 @@ impl Crowd {
             shoppers,
             profile,
             random: Random::new(seed),
+            body: String::new(),
             run,
             keys: 0,
             unsettled: Vec::new(),
@@ -198,7 +202,7 @@ impl Crowd {
     }
 
     /// The next request; `None` when everybody who could ask is busy.
-    pub(crate) fn ask(&mut self, wish: &Wish, at_ms: i64, out: &mut Vec<u8>) -> Option<Asked> {
+    pub(crate) fn ask(&mut self, wish: &Wish, at_ms: i64, out: &mut Request) -> Option<Asked> {
         match wish {
             Wish::Any(operation) => self.ask_any(*operation, at_ms, out),
             Wish::Page(product) => Some(self.look_at(*product, out)),
@@ -211,20 +215,19 @@ impl Crowd {
         self.numbers.get(id).copied()
     }
 
-    fn look_at(&self, product: u32, out: &mut Vec<u8>) -> Asked {
-        put(out, "GET", &format!("/v1/products/{}", self.goods.product(product).id), Parts::default());
+    fn look_at(&self, product: u32, out: &mut Request) -> Asked {
+        out.put("GET", &["/v1/products/", &self.goods.product(product).id], Parts::default());
         Asked { operation: Operation::ProductPage, what: What::Page }
     }
 
-    fn ask_any(&mut self, operation: Operation, at_ms: i64, out: &mut Vec<u8>) -> Option<Asked> {
+    fn ask_any(&mut self, operation: Operation, at_ms: i64, out: &mut Request) -> Option<Asked> {
         match operation {
             Operation::ProductPage => {
                 let product = self.choose(at_ms);
                 Some(self.look_at(product, out))
             }
             Operation::CategoryPage => {
-                let path = self.goods.category_page(&mut self.random);
-                put(out, "GET", &path, Parts::default());
+                out.put("GET", &self.goods.category_page(&mut self.random), Parts::default());
                 Some(Asked { operation, what: What::Page })
             }
             Operation::CartAdd => self.add(at_ms, out),
@@ -232,7 +235,7 @@ impl Crowd {
             Operation::CartChange => self.change(out).or_else(|| self.add(at_ms, out)),
             Operation::CartRead => {
                 let shopper = self.anybody(|_| true)?;
-                put(out, "GET", "/v1/cart", self.shoppers[shopper as usize].reads());
+                out.put("GET", &["/v1/cart"], self.shoppers[shopper as usize].reads());
                 Some(Asked { operation, what: What::Page })
             }
             Operation::Order => self.order(at_ms, out),
@@ -264,7 +267,7 @@ impl Crowd {
     }
 
     /// The request for an order of which it is not known what became.
-    pub(crate) fn ask_again(&mut self, user: u32, out: &mut Vec<u8>) -> Option<Asked> {
+    pub(crate) fn ask_again(&mut self, user: u32, out: &mut Request) -> Option<Asked> {
         let shopper = &mut self.shoppers[user as usize];
         let pending = shopper.pending.as_mut()?;
         (shopper.busy, pending.asked_at) = (true, Instant::now());
@@ -274,7 +277,7 @@ impl Crowd {
             body: Some(&pending.body),
             ..Parts::default()
         };
-        put(out, "POST", "/v1/orders", parts);
+        out.put("POST", &["/v1/orders"], parts);
         Some(Asked { operation: Operation::Order, what: What::Order { shopper: user } })
     }
 
@@ -310,7 +313,7 @@ impl Crowd {
         self.somebody(0, self.shoppers.len(), |shopper| !shopper.token.is_empty() && wanted(shopper))
     }
 
-    fn add(&mut self, at_ms: i64, out: &mut Vec<u8>) -> Option<Asked> {
+    fn add(&mut self, at_ms: i64, out: &mut Request) -> Option<Asked> {
         let shopper = self.anybody(|_| true)?;
         let mut product = self.choose(at_ms);
         let units = 1 + self.random.below(UNITS_MAX);
@@ -321,16 +324,15 @@ impl Crowd {
         }
         let Shopper { token, zone, busy, .. } = &mut self.shoppers[shopper as usize];
         *busy = true;
-        let body = format!(
-            r#"{{"product_id":"{}","quantity":{units},"geo_zone":"{}"}}"#,
-            self.goods.product(product).id,
-            self.zones[usize::from(*zone)]
-        );
-        put(out, "POST", "/v1/cart/items", Parts { body: Some(&body), ..Parts::of(token) });
+        let (id, zone) = (&self.goods.product(product).id, &self.zones[usize::from(*zone)]);
+        self.body.clear();
+        // Writing to memory cannot fail.
+        let _ = write!(self.body, r#"{{"product_id":"{id}","quantity":{units},"geo_zone":"{zone}"}}"#);
+        out.put("POST", &["/v1/cart/items"], Parts { body: Some(&self.body), ..Parts::of(token) });
         Some(Asked { operation: Operation::CartAdd, what: What::Add { shopper, product, units } })
     }
 
-    fn change(&mut self, out: &mut Vec<u8>) -> Option<Asked> {
+    fn change(&mut self, out: &mut Request) -> Option<Asked> {
         let shopper = self.anybody(|shopper| !shopper.cart.lines.is_empty())?;
         let (chance, units) = (self.random.below(100), 1 + self.random.below(UNITS_MAX));
         let Shopper { token, cart, stuck, busy, .. } = &mut self.shoppers[shopper as usize];
@@ -338,23 +340,24 @@ impl Crowd {
         let product = *cart.lines.keys().nth(nth)?;
         *busy = true;
         let what = if *stuck || chance < 5 {
-            put(out, "DELETE", "/v1/cart", Parts::of(token));
+            out.put("DELETE", &["/v1/cart"], Parts::of(token));
             What::Clear { shopper }
         } else {
-            let path = format!("/v1/cart/items/{}", self.goods.product(product).id);
+            let path = ["/v1/cart/items/", &*self.goods.product(product).id];
             if chance < 30 {
-                put(out, "DELETE", &path, Parts::of(token));
+                out.put("DELETE", &path, Parts::of(token));
                 What::Set { shopper, product, units: 0 }
             } else {
-                let body = format!(r#"{{"quantity":{units}}}"#);
-                put(out, "PUT", &path, Parts { body: Some(&body), ..Parts::of(token) });
+                self.body.clear();
+                let _ = write!(self.body, r#"{{"quantity":{units}}}"#);
+                out.put("PUT", &path, Parts { body: Some(&self.body), ..Parts::of(token) });
                 What::Set { shopper, product, units }
             }
         };
         Some(Asked { operation: Operation::CartChange, what })
     }
 
-    fn order(&mut self, at_ms: i64, out: &mut Vec<u8>) -> Option<Asked> {
+    fn order(&mut self, at_ms: i64, out: &mut Request) -> Option<Asked> {
         let is_due = |user: &&u32| {
             let shopper = &self.shoppers[**user as usize];
             let waited = |pending: &Pending| pending.asked_at.elapsed() >= ASK_AGAIN_AFTER;
@@ -392,7 +395,7 @@ impl Crowd {
         self.begin_order(user, zone, lines, out)
     }
 
-    fn order_of(&mut self, lines: BTreeMap<u32, u64>, out: &mut Vec<u8>) -> Option<Asked> {
+    fn order_of(&mut self, lines: BTreeMap<u32, u64>, out: &mut Request) -> Option<Asked> {
         let user = self.somebody(0, self.users, |_| true)?;
         let zone = self.shoppers[user as usize].zone;
         self.begin_order(user, zone, Some(lines), out)
@@ -404,7 +407,7 @@ impl Crowd {
         user: u32,
         zone: u16,
         lines: Option<BTreeMap<u32, u64>>,
-        out: &mut Vec<u8>,
+        out: &mut Request,
     ) -> Option<Asked> {
         let body = self.order_body(zone, lines.as_ref());
         self.keys += 1;
@@ -426,20 +429,20 @@ impl Crowd {
         body
     }
 
-    fn history(&mut self, out: &mut Vec<u8>) -> Option<Asked> {
+    fn history(&mut self, out: &mut Request) -> Option<Asked> {
         let user = self.random.below(self.users as u64) as usize;
-        put(out, "GET", "/v1/orders?limit=20", self.shoppers[user].reads());
+        out.put("GET", &["/v1/orders?limit=20"], self.shoppers[user].reads());
         Some(Asked { operation: Operation::OrderHistory, what: What::Page })
     }
 
-    fn status(&mut self, out: &mut Vec<u8>) -> Option<Asked> {
+    fn status(&mut self, out: &mut Request) -> Option<Asked> {
         let user = self.somebody(0, self.users, |shopper| shopper.last_order.is_some())?;
         let shopper = &self.shoppers[user as usize];
-        put(out, "GET", &format!("/v1/orders/{}", shopper.last_order.as_deref()?), shopper.reads());
+        out.put("GET", &["/v1/orders/", shopper.last_order.as_deref()?], shopper.reads());
         Some(Asked { operation: Operation::OrderStatus, what: What::Page })
     }
 
-    fn login(&mut self, out: &mut Vec<u8>) -> Option<Asked> {
+    fn login(&mut self, out: &mut Request) -> Option<Asked> {
         let all = self.shoppers.len();
         let guest = self.somebody(self.users, all, |guest| !guest.token.is_empty())?;
         let user = self.somebody(0, self.users, |_| true)?;
@@ -447,13 +450,13 @@ impl Crowd {
         self.shoppers[user as usize].busy = true;
         let credentials = self.shoppers[user as usize].credentials.as_deref();
         let parts = Parts { body: credentials, ..Parts::of(&self.shoppers[guest as usize].token) };
-        put(out, "POST", "/v1/sessions/login", parts);
+        out.put("POST", &["/v1/sessions/login"], parts);
         Some(Asked { operation: Operation::Login, what: What::Login { guest, user } })
     }
 
-    fn new_guest(&mut self, out: &mut Vec<u8>) -> Option<Asked> {
+    fn new_guest(&mut self, out: &mut Request) -> Option<Asked> {
         let guest = self.gone.pop()?;
-        put(out, "POST", "/v1/sessions", Parts { body: Some("{}"), ..Parts::default() });
+        out.put("POST", &["/v1/sessions"], Parts { body: Some("{}"), ..Parts::default() });
         Some(Asked { operation: Operation::GuestSession, what: What::Guest { guest } })
     }
 }

@@ -48,7 +48,10 @@ impl Head {
     }
 
     fn take(&mut self, line: &[u8]) -> Result<(), NotHttp> {
-        // Most headers of an answer are none of these, and their length says so.
+        // Most headers of an answer are none of these, and their first letter says so.
+        if !matches!(line[0], b'c' | b'C' | b't' | b'T') {
+            return Ok(());
+        }
         let Some(colon) = line.iter().position(|byte| *byte == b':') else { return Ok(()) };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         match name.len() {

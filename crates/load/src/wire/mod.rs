@@ -22,6 +22,7 @@ use rustix::{
 
 pub use self::answer::NotHttp;
 use self::connection::{Connection, Step};
+use crate::request::Request;
 
 /// How often requests are looked for that have waited too long.
 const OVERDUE_PERIOD: Duration = Duration::from_millis(50);
@@ -30,6 +31,7 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 const EVENTS_MAX: usize = 1_024;
 const READ_BYTES: usize = 256 * 1024;
 const WAIT_MIN: Duration = Duration::from_micros(1);
+const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// What the timer is called among the connections.
 const TIMER: u64 = u64::MAX;
 
@@ -64,9 +66,12 @@ pub type Outcome<'a> = Result<Answer<'a>, Lost>;
 
 pub struct Wire {
     address: SocketAddr,
+    host: String,
     epoll: OwnedFd,
     /// Ends a wait to the microsecond, which the system's own limit of a wait does not.
     timer: OwnedFd,
+    /// When the timer will do so; `None` when it has.
+    rings_at: Option<Instant>,
     connections: Vec<Connection>,
     /// Those without a request.
     free: Vec<usize>,
@@ -80,16 +85,24 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Opens all connections, and fails if one cannot be.
-    pub fn connect(address: SocketAddr, connections: usize, answer_time_max: Duration) -> io::Result<Self> {
+    /// Opens all connections, and fails if one cannot be. `host` is what requests call the shop.
+    pub fn connect(
+        address: SocketAddr,
+        host: &str,
+        connections: usize,
+        answer_time_max: Duration,
+    ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let timer =
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
+        // Told once, so that nobody has to read it.
+        epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN | EventFlags::ET)?;
         let mut wire = Self {
             address,
+            host: host.to_owned(),
             epoll,
             timer,
+            rings_at: None,
             connections: Vec::with_capacity(connections),
             free: Vec::with_capacity(connections),
             broken: Vec::new(),
@@ -124,30 +137,26 @@ impl Wire {
         self.connections.iter().filter(|connection| connection.asked().is_some()).count()
     }
 
-    /// Sends a request, complete with its head, on a connection that is free. Says whether there was one.
-    pub fn send(&mut self, ticket: Ticket, request: &[u8], now: Instant) -> bool {
+    /// An empty request to this shop.
+    pub fn request(&self) -> Request {
+        Request::to(&self.host)
+    }
+
+    /// Sends a request on a connection that is free. Says whether there was one.
+    pub fn send(&mut self, ticket: Ticket, request: &Request, now: Instant) -> bool {
         let Some(at) = self.free.pop() else { return false };
         // What fails is told when it is waited for, as if it had failed later.
-        self.connections[at].send(ticket, request, now, &self.epoll);
+        self.connections[at].send(ticket, request.bytes(), now, &self.epoll);
         true
     }
 
     /// Waits until something has come, at most until `until`, and shows all that came.
     pub fn turn(&mut self, until: Instant, seen: &mut impl FnMut(Ticket, Outcome<'_>)) -> io::Result<()> {
-        // A timer of zero would never end.
-        let wait = until.min(self.next_overdue).saturating_duration_since(Instant::now()).max(WAIT_MIN);
-        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let once = Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: wait.subsec_nanos().into() };
-        let once = Itimerspec { it_interval: never, it_value: once };
-        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
-        self.events.clear();
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), None) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+        self.wait(until.min(self.next_overdue))?;
         for index in 0..self.events.len() {
             let (data, flags) = (self.events[index].data, self.events[index].flags);
             if data.u64() == TIMER {
+                self.rings_at = None;
                 continue;
             }
             let at = data.u64() as usize;
@@ -164,6 +173,32 @@ impl Wire {
             self.reopen(now)?;
         }
         Ok(())
+    }
+
+    /// Waits for events. To set the timer is dear, most of all on a virtual machine, so it is only done when nothing
+    /// has come yet and when it would not ring soon enough: with much to do it rings a few times in a second.
+    fn wait(&mut self, until: Instant) -> io::Result<()> {
+        if !self.rings_at.is_some_and(|rings_at| rings_at <= until) {
+            self.take_events(Some(&ZERO))?;
+            if !self.events.is_empty() {
+                return Ok(());
+            }
+            // A timer of zero would never ring.
+            let wait = until.saturating_duration_since(Instant::now()).max(WAIT_MIN);
+            let once = Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: wait.subsec_nanos().into() };
+            let once = Itimerspec { it_interval: ZERO, it_value: once };
+            timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
+            self.rings_at = Some(until);
+        }
+        self.take_events(None)
+    }
+
+    fn take_events(&mut self, wait_max: Option<&Timespec>) -> io::Result<()> {
+        self.events.clear();
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), wait_max) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn after(&mut self, at: usize, step: Step) {
@@ -203,9 +238,11 @@ mod tests {
     use std::sync::{Arc, atomic::Ordering};
 
     use super::*;
-    use crate::test_server::{Act, TestServer};
+    use crate::{
+        request::Parts,
+        test_server::{Act, TestServer},
+    };
 
-    const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: shop\r\n\r\n";
     const SOON: Duration = Duration::from_secs(60);
 
     /// Asks one thing after the other on one connection, and tells what came of each.
@@ -214,11 +251,13 @@ mod tests {
         count: usize,
         answer_time_max: Duration,
     ) -> Vec<Result<String, Lost>> {
-        let mut wire = Wire::connect(server.address, 1, answer_time_max).expect("a connection");
+        let mut wire = Wire::connect(server.address, "shop", 1, answer_time_max).expect("a connection");
+        let mut get = wire.request();
+        get.put("GET", &["/"], Parts::default());
         let mut heard = Vec::new();
         let until = Instant::now() + SOON;
         for ticket in 0..count {
-            while !wire.send(ticket, GET, Instant::now()) {
+            while !wire.send(ticket, &get, Instant::now()) {
                 assert!(Instant::now() < until, "the connection is not opened again");
                 wire.turn(Instant::now() + Duration::from_millis(10), &mut |_, _| {}).expect("a turn");
             }
@@ -282,7 +321,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         drop(listener);
-        let error = Wire::connect(address, 4, SOON).err().expect("nobody is there");
+        let error = Wire::connect(address, "shop", 4, SOON).err().expect("nobody is there");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     }
 }
