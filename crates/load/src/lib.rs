@@ -32,7 +32,7 @@ pub mod wire;
 pub use self::{
     operation::Operation,
     oracle::{Check, Findings},
-    record::{Latency, OperationResult, Second},
+    record::{Latency, Limits, OperationResult, Second},
     replay::Trade,
     request::Request,
     shop::{Progress, ShopError},

@@ -35,6 +35,12 @@ pub struct Findings {
     pub stock: Check,
     /// What the shop itself has counted against its promises. Nobody but an operator is told.
     pub invariants: Option<Check>,
+    /// How often each promise was found broken, by its name; what the shop itself has counted is among it.
+    #[serde(default)]
+    pub by_promise: BTreeMap<String, u64>,
+    /// What became of the product that a flash sale is about.
+    #[serde(default)]
+    pub flash: Option<FlashSale>,
     /// Answers during the run that cannot be right.
     pub answers_wrong: u64,
     /// Orders whose answer was lost, asked for once more under the same key.
@@ -45,6 +51,18 @@ pub struct Findings {
     #[serde(default)]
     pub not_looked: Option<String>,
     pub examples: Vec<String>,
+}
+
+/// Units of the product that was wanted most, in all zones.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlashSale {
+    pub product_id: String,
+    /// Available before.
+    pub units_before: u64,
+    /// In acknowledged orders.
+    pub units_ordered: u64,
+    /// As the shop counts; without an operator's token as many as are missing.
+    pub units_sold: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,9 +134,17 @@ pub(crate) fn look(
     let orders = orders(wire, crowd, &mut wrong, progress)?;
     let (histories, unasked_orders) = histories(wire, crowd, &before.orders, &mut wrong, progress)?;
     let carts = carts(wire, crowd, &mut wrong, progress)?;
-    let stock = stock(wire, crowd, &before.stock, operator, &mut wrong, progress)?;
+    let (stock, stock_after) = stock(wire, crowd, &before.stock, operator, &mut wrong, progress)?;
+    let mut by_promise: BTreeMap<String, u64> = [
+        ("ORD-1", orders.wrong + histories.wrong),
+        ("ORD-2", unasked_orders.wrong),
+        ("CRT-1", carts.wrong),
+        ("STK-1", stock.wrong),
+    ]
+    .map(|(promise, wrong)| (promise.to_owned(), wrong))
+    .into();
     let invariants = match operator {
-        Some(operator) => Some(invariants(wire, operator, &before.violations, &mut wrong)?),
+        Some(operator) => Some(invariants(wire, operator, &before.violations, &mut wrong, &mut by_promise)?),
         None => None,
     };
     Ok(Findings {
@@ -128,6 +154,10 @@ pub(crate) fn look(
         carts,
         stock,
         invariants,
+        by_promise,
+        flash: crowd
+            .has_flash_sale()
+            .then(|| flash_sale(crowd, &before.stock, &stock_after, operator.is_some())),
         answers_wrong,
         settled,
         unsettled,
@@ -367,7 +397,7 @@ fn stock(
     operator: Option<&str>,
     wrong: &mut Wrong,
     progress: Progress<'_>,
-) -> Result<Check, ShopError> {
+) -> Result<(Check, AllStock), ShopError> {
     let mut ordered: BTreeMap<(u32, u16), u64> = BTreeMap::new();
     for order in &crowd.placed {
         for (product, units) in &order.lines {
@@ -399,9 +429,27 @@ fn stock(
         if !may_settle || Instant::now() >= until {
             check.wrong = differences.len() as u64;
             differences.into_iter().for_each(|difference| wrong.tell(|| difference));
-            return Ok(check);
+            return Ok((check, after));
         }
         std::thread::sleep(SETTLE_PAUSE);
+    }
+}
+
+fn flash_sale(crowd: &Crowd, before: &AllStock, after: &AllStock, detailed: bool) -> FlashSale {
+    let product = crowd.goods.most_wanted();
+    let sum =
+        |all: &AllStock, units: fn(&Stock) -> u64| -> u64 { all[product as usize].values().map(units).sum() };
+    let available = |all: &AllStock| sum(all, |stock| stock.available);
+    let sold = |all: &AllStock| sum(all, |stock| stock.sold);
+    let lines = crowd.placed.iter().flat_map(|order| &order.lines);
+    FlashSale {
+        product_id: crowd.goods.product(product).id.clone(),
+        units_before: available(before),
+        units_ordered: lines.filter(|(ordered, _)| *ordered == product).map(|(_, units)| units).sum(),
+        units_sold: match detailed {
+            true => sold(after).saturating_sub(sold(before)),
+            false => available(before).saturating_sub(available(after)),
+        },
     }
 }
 
@@ -410,14 +458,17 @@ fn invariants(
     operator: &str,
     before: &BTreeMap<String, u64>,
     wrong: &mut Wrong,
+    by_promise: &mut BTreeMap<String, u64>,
 ) -> Result<Check, ShopError> {
     let counted = violations(wire, operator)?;
     let mut check = Check { looked_at: counted.len() as u64, wrong: 0 };
     for (name, count) in &counted {
-        let before = before.get(name).copied().unwrap_or_default();
-        if *count > before {
+        // A shop that was started again counts from zero.
+        let since = count.saturating_sub(before.get(name).copied().unwrap_or_default());
+        *by_promise.entry(name.clone()).or_default() += since;
+        if since > 0 {
             check.wrong += 1;
-            wrong.tell(|| format!("{name}: the shop itself has counted {}", count - before));
+            wrong.tell(|| format!("{name}: the shop itself has counted {since}"));
         }
     }
     Ok(check)

@@ -1,6 +1,6 @@
 //! What a run looked like: every request counted and timed, second by second and over all.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,10 @@ pub(crate) struct Record {
     /// How late requests were sent, after they were due.
     late: Histogram<u64>,
     seconds: Vec<Second>,
-    now: OfNow,
+    /// The second that is not over yet, and its latencies.
+    now: Second,
+    latencies: Vec<Histogram<u64>>,
+    limits: Limits,
 }
 
 struct OfOperation {
@@ -24,14 +27,30 @@ struct OfOperation {
     verdicts: BTreeMap<Verdict, u64>,
 }
 
-/// The second that is not over yet.
-struct OfNow {
-    second: u64,
-    sent: u64,
-    shed: u64,
-    failed: u64,
-    lost: u64,
-    latencies: Vec<Histogram<u64>>,
+/// What the shop has to keep, where that is known: the p99 of reads and that of writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    pub read_p99_us: Option<u64>,
+    pub write_p99_us: Option<u64>,
+}
+
+impl Limits {
+    pub fn new(read_p99: Option<Duration>, write_p99: Option<Duration>) -> Self {
+        let us = |limit: Duration| u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
+        Self { read_p99_us: read_p99.map(us), write_p99_us: write_p99.map(us) }
+    }
+
+    /// These, and for what they leave open the others.
+    pub(crate) fn or(self, others: Self) -> Self {
+        Self {
+            read_p99_us: self.read_p99_us.or(others.read_p99_us),
+            write_p99_us: self.write_p99_us.or(others.write_p99_us),
+        }
+    }
+
+    pub(crate) fn of(self, operation: Operation) -> Option<u64> {
+        if operation.is_write() { self.write_p99_us } else { self.read_p99_us }
+    }
 }
 
 /// One second of a run.
@@ -46,8 +65,17 @@ pub struct Second {
     /// Of those that failed, the ones without an answer.
     #[serde(default)]
     pub lost: u64,
+    /// Of those that were served, the ones within the limit of their kind; where there is none, all.
+    #[serde(default)]
+    pub goodput: u64,
     /// Of the requests that were served or given up in this second.
     pub operations: BTreeMap<Operation, Latency>,
+    /// The same of all operations that only read.
+    #[serde(default)]
+    pub reads: Latency,
+    /// And of all that change something.
+    #[serde(default)]
+    pub writes: Latency,
 }
 
 impl Second {
@@ -113,7 +141,7 @@ fn histograms() -> Vec<Histogram<u64>> {
 }
 
 impl Record {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(limits: Limits) -> Self {
         Self {
             operations: histograms()
                 .into_iter()
@@ -121,7 +149,9 @@ impl Record {
                 .collect(),
             late: histogram(),
             seconds: Vec::new(),
-            now: OfNow { second: 0, sent: 0, shed: 0, failed: 0, lost: 0, latencies: histograms() },
+            now: Second::default(),
+            latencies: histograms(),
+            limits,
         }
     }
 
@@ -138,10 +168,13 @@ impl Record {
         *of.verdicts.entry(verdict).or_default() += 1;
         // Whoever waits in vain waits, too: without them a shop that stands still would look fast.
         if matches!(verdict, Verdict::Fine | Verdict::Refused | Verdict::Lost(_)) {
-            self.now.latencies[operation.index()].saturating_record(took_ns / 1_000);
+            self.latencies[operation.index()].saturating_record(took_ns / 1_000);
         }
         match verdict {
-            Verdict::Fine | Verdict::Refused => {}
+            Verdict::Fine | Verdict::Refused => {
+                let in_time = self.limits.of(operation).is_none_or(|limit_us| took_ns <= limit_us * 1_000);
+                self.now.goodput += u64::from(in_time);
+            }
             Verdict::Shed => self.now.shed += 1,
             Verdict::Status(_) | Verdict::Wrong => self.now.failed += 1,
             Verdict::Lost(_) => {
@@ -158,7 +191,7 @@ impl Record {
 
     /// Ends the second that has begun.
     pub(crate) fn end(&mut self) {
-        self.move_to((self.now.second + 1) * 1_000_000_000);
+        self.cut();
     }
 
     pub(crate) fn results(&self) -> BTreeMap<Operation, OperationResult> {
@@ -186,27 +219,29 @@ impl Record {
     }
 
     fn move_to(&mut self, at_ns: u64) {
-        let second = at_ns / 1_000_000_000;
-        while self.now.second < second {
-            let operations: BTreeMap<Operation, Latency> = Operation::ALL
-                .iter()
-                .zip(&self.now.latencies)
-                .filter(|(_, latency)| !latency.is_empty())
-                .map(|(operation, latency)| (*operation, Latency::of(latency)))
-                .collect();
-            let OfNow { sent, shed, failed, lost, .. } = self.now;
-            let timed: u64 = operations.values().map(|latency| latency.count).sum();
-            // The lost ones are among both, and are no answers.
-            let answered = (timed - lost) + shed + (failed - lost);
-            self.seconds.push(Second { sent, answered, shed, failed, lost, operations });
-            // Here and not with every answer: there are many in a second.
-            for (of, latency) in self.operations.iter_mut().zip(&mut self.now.latencies) {
-                of.latency.add(&*latency).expect("the same bounds");
-                latency.reset();
-            }
-            (self.now.sent, self.now.shed, self.now.failed, self.now.lost) = (0, 0, 0, 0);
-            self.now.second += 1;
+        while (self.seconds.len() as u64) < at_ns / 1_000_000_000 {
+            self.cut();
         }
+    }
+
+    /// The second is over. What is worked out here would be too much for every answer.
+    fn cut(&mut self) {
+        let mut second = std::mem::take(&mut self.now);
+        let (mut reads, mut writes) = (histogram(), histogram());
+        let all = Operation::ALL.iter().zip(&mut self.operations).zip(&mut self.latencies);
+        for ((operation, of), latency) in all.filter(|(_, latency)| !latency.is_empty()) {
+            second.operations.insert(*operation, Latency::of(latency));
+            let class = if operation.is_write() { &mut writes } else { &mut reads };
+            for sum in [class, &mut of.latency] {
+                sum.add(&*latency).expect("the same bounds");
+            }
+            latency.reset();
+        }
+        (second.reads, second.writes) = (Latency::of(&reads), Latency::of(&writes));
+        let timed = second.reads.count + second.writes.count;
+        // The lost ones are among both, and are no answers.
+        second.answered = (timed - second.lost) + second.shed + (second.failed - second.lost);
+        self.seconds.push(second);
     }
 }
 
@@ -247,7 +282,7 @@ mod tests {
 
     #[test]
     fn seconds_are_cut_where_they_end() {
-        let mut record = Record::new();
+        let mut record = Record::new(Limits::default());
         record.sent(0, 0);
         record.sent(SECOND / 2, 5_000_000);
         record.answered(Operation::Order, Verdict::Fine, SECOND - 1, 30_000_000);
@@ -264,7 +299,7 @@ mod tests {
 
     #[test]
     fn requests_without_an_answer_are_timed_and_no_answers() {
-        let mut record = Record::new();
+        let mut record = Record::new(Limits::default());
         for (verdict, took_ns) in [
             (Verdict::Fine, 1_000_000),
             (Verdict::Refused, 1_000_000),
@@ -287,5 +322,39 @@ mod tests {
             assert!(latency.p99_us >= 30_000_000 && latency.p50_us < 2_000, "{latency:?}");
         }
         assert_eq!(record.over(|operation| !operation.is_write()), Latency::default());
+        assert_eq!((second.reads, second.writes), (Latency::default(), of_writes));
+        // Without a limit everything that is served comes in time.
+        assert_eq!(second.goodput, 2);
+    }
+
+    #[test]
+    fn what_is_served_within_the_limit_of_its_kind_is_goodput() {
+        let ms = |ms| Some(Duration::from_millis(ms));
+        let mut record = Record::new(Limits::new(ms(200), ms(500)));
+        for (operation, verdict, took_ms) in [
+            (Operation::ProductPage, Verdict::Fine, 200),
+            (Operation::ProductPage, Verdict::Fine, 201),
+            (Operation::ProductPage, Verdict::Shed, 1),
+            (Operation::ProductPage, Verdict::Lost(Lost::HungUp), 1),
+            (Operation::Order, Verdict::Refused, 300),
+            (Operation::Order, Verdict::Fine, 501),
+            (Operation::Order, Verdict::Status(500), 1),
+        ] {
+            record.answered(operation, verdict, 0, took_ms * 1_000_000);
+        }
+        record.end();
+        let second = &record.seconds()[0];
+        assert_eq!(second.goodput, 2);
+        assert_eq!((second.reads.count, second.writes.count), (3, 2));
+        assert!((300_000..310_000).contains(&second.writes.p50_us), "{:?}", second.writes);
+    }
+
+    #[test]
+    fn a_limit_that_was_not_given_is_that_of_others() {
+        let ms = |ms| Some(Duration::from_millis(ms));
+        let policy = Limits::new(ms(200), ms(500));
+        assert_eq!(Limits::new(ms(50), None).or(policy), Limits::new(ms(50), ms(500)));
+        assert_eq!(Limits::new(None, ms(50)).or(policy), Limits::new(ms(200), ms(50)));
+        assert_eq!(Limits::new(None, ms(50)).or(Limits::default()), Limits::new(None, ms(50)));
     }
 }

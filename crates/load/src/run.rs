@@ -15,7 +15,7 @@ use crate::{
     crowd::{Asked, Crowd, Wish},
     operation::Operation,
     profile::Profile,
-    record::{Record, Second},
+    record::{Limits, Record, Second},
     schedule::Schedule,
     wire::Wire,
 };
@@ -74,11 +74,12 @@ pub(crate) fn run(
     lasts: Duration,
     wire: &mut Wire,
     crowd: &mut Crowd,
+    limits: Limits,
     stop: &AtomicBool,
     mut each_second: impl FnMut(&Second, Duration),
 ) -> io::Result<Ran> {
     let (end_ns, mut plan) = (nanoseconds(lasts), plan.peekable());
-    let mut record = Record::new();
+    let mut record = Record::new(limits);
     // Numbers of flights are given again when they have landed.
     let (mut flights, mut landed): (Vec<Option<Flight>>, Vec<usize>) = (Vec::new(), Vec::new());
     let mut due = VecDeque::new();
@@ -180,7 +181,8 @@ mod tests {
         let mut wire =
             Wire::connect(server.address, "shop", connections, Duration::from_secs(60)).expect("connections");
         let plan = of_profile(&profile, rate, lasts, true, 1).expect("a plan");
-        run(plan, lasts, &mut wire, &mut crowd, &AtomicBool::new(false), |_, _| {}).expect("a run")
+        run(plan, lasts, &mut wire, &mut crowd, Limits::default(), &AtomicBool::new(false), |_, _| {})
+            .expect("a run")
     }
 
     /// A server that stands still for two seconds keeps everybody waiting who came meanwhile, and not only those few whose

@@ -15,6 +15,7 @@ use crate::{
     crowd::{Shopper, code, shown},
     goods::{Goods, Listed, Page},
     profile::Profile,
+    record::Limits,
     request::{Parts, Request, encoded},
     wire::{Answer, Outcome, Wire},
 };
@@ -245,6 +246,30 @@ fn parse_stock(answer: Answer<'_>, detailed: bool) -> Option<BTreeMap<String, St
         let stock = |available| Stock { available, ..Stock::default() };
         Some(available.into_iter().map(|(zone, units)| (zone, stock(units))).collect())
     }
+}
+
+/// The limits of the shop's policy.
+pub(crate) fn limits(wire: &mut Wire, operator: &str) -> Result<Limits, ShopError> {
+    #[derive(Deserialize)]
+    struct Policy {
+        alerts: Alerts,
+    }
+    #[derive(Deserialize)]
+    struct Alerts {
+        latency: Latency,
+    }
+    #[derive(Deserialize)]
+    struct Latency {
+        read_p99: String,
+        write_p99: String,
+    }
+    let policy: Policy = one(wire, "reading the policy", "/v1/ops/policy", Some(operator))?;
+    let time = |text: &str| {
+        let ms = mobimir_core::policy::Period::parse(text)?.as_ms();
+        Some(Duration::from_millis(u64::try_from(ms).ok()?))
+    };
+    let Latency { read_p99, write_p99 } = &policy.alerts.latency;
+    Ok(Limits::new(time(read_p99), time(write_p99)))
 }
 
 /// One thing that is asked for until it comes.

@@ -3,13 +3,12 @@
 use std::{collections::BTreeSet, io, sync::atomic::AtomicBool, time::Duration};
 
 use mobimir_core::random::Random;
-use serde::Deserialize;
 
 use crate::{
     crowd::Crowd,
     oracle::{self, Before, Findings},
     profile::Profile,
-    record::Second,
+    record::{Limits, Second},
     replay::{self, Trade},
     request::Parts,
     run::{self, Plan, Ran},
@@ -30,6 +29,8 @@ pub struct VisitSpec {
     pub operator: Option<String>,
     /// Leave the stock as it is.
     pub keep_stock: bool,
+    /// What is not among them is taken from the shop's policy, if the operator may know it.
+    pub limits: Limits,
     pub answer_time_max: Duration,
 }
 
@@ -38,6 +39,7 @@ pub struct Visit {
     wire: Wire,
     crowd: Crowd,
     before: Before,
+    limits: Limits,
     runs: u64,
 }
 
@@ -48,6 +50,7 @@ pub struct Stretch {
     pub(crate) lasts: Duration,
     pub(crate) even: bool,
     pub(crate) usage: Option<Usage>,
+    pub(crate) limits: Limits,
 }
 
 /// What the process of the shop has used, as it says itself.
@@ -89,7 +92,12 @@ impl Visit {
         let nonce = mobimir_core::secret::random_bytes::<8>().map(|byte| format!("{byte:02x}")).concat();
         let crowd = Crowd::new(profile.clone(), goods, zones, shoppers, nonce, spec.seed);
         let orders = oracle::known_orders(&mut wire, &crowd, progress)?;
-        Ok(Self { spec, wire, crowd, before: Before { stock, orders, violations }, runs: 0 })
+        let limits = match operator {
+            Some(operator) => spec.limits.or(shop::limits(&mut wire, operator)?),
+            None => spec.limits,
+        };
+        let before = Before { stock, orders, violations };
+        Ok(Self { spec, wire, crowd, before, limits, runs: 0 })
     }
 
     pub fn spec(&self) -> &VisitSpec {
@@ -136,14 +144,15 @@ impl Visit {
         each_second: impl FnMut(&Second, Duration),
     ) -> Result<Stretch, ShopError> {
         let before = self.usage();
-        let ran = run::run(plan, lasts, &mut self.wire, &mut self.crowd, stop, each_second)?;
+        let limits = self.limits;
+        let ran = run::run(plan, lasts, &mut self.wire, &mut self.crowd, limits, stop, each_second)?;
         let after = self.usage();
         let usage = before.zip(after).map(|(before, after)| Usage {
             cpu_s: after.0 - before.0,
             memory_bytes_before: before.1,
             memory_bytes_after: after.1,
         });
-        Ok(Stretch { ran, rate, lasts, even, usage })
+        Ok(Stretch { ran, rate, lasts, even, usage, limits })
     }
 
     /// Looks for everything that the shop has acknowledged since the visit began.
@@ -156,32 +165,6 @@ impl Visit {
             examples: crowd.wrong.examples.clone(),
             ..Findings::default()
         })
-    }
-
-    /// What has to be kept: the limits of the shop's policy, if the operator may know them.
-    pub fn limits(&mut self) -> Result<Option<(Duration, Duration)>, ShopError> {
-        #[derive(Deserialize)]
-        struct Policy {
-            alerts: Alerts,
-        }
-        #[derive(Deserialize)]
-        struct Alerts {
-            latency: Latency,
-        }
-        #[derive(Deserialize)]
-        struct Latency {
-            read_p99: String,
-            write_p99: String,
-        }
-        let Some(operator) = &self.spec.operator else { return Ok(None) };
-        let policy: Policy =
-            shop::one(&mut self.wire, "reading the policy", "/v1/ops/policy", Some(operator))?;
-        let time = |text: &str| {
-            let ms = mobimir_core::policy::Period::parse(text)?.as_ms();
-            Some(Duration::from_millis(u64::try_from(ms).ok()?))
-        };
-        let Latency { read_p99, write_p99 } = &policy.alerts.latency;
-        Ok(time(read_p99).zip(time(write_p99)))
     }
 
     /// Seconds on a processor and bytes of memory of the shop's process so far; `None` when it does not tell.

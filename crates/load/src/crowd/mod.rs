@@ -261,6 +261,11 @@ impl Crowd {
         !self.gone.is_empty()
     }
 
+    /// Whether there is a product that for a while many want.
+    pub(crate) fn has_flash_sale(&self) -> bool {
+        !self.profile.flash.is_empty() || self.profile.goods.flash_stock.is_some()
+    }
+
     /// Users whose last order may or may not be placed.
     pub(crate) fn unsettled(&self) -> &[u32] {
         &self.unsettled

@@ -13,11 +13,12 @@ mod text;
 mod verdict;
 mod wording;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::compare::{Change, Comparison, Judgement, compare};
+pub use crate::record::Limits;
 use crate::{
     operation::Operation,
     oracle::Findings,
@@ -54,6 +55,9 @@ pub struct Report {
     /// With the time in which the last answers were waited for.
     pub took_s: f64,
     pub interrupted: bool,
+    /// Told for programs; all of it follows from the operations and the seconds.
+    #[serde(default)]
+    pub totals: Totals,
     /// How late requests were sent, after they were due.
     pub late: Latency,
     pub reads: Latency,
@@ -71,11 +75,18 @@ pub struct Report {
     pub findings: Option<Findings>,
 }
 
-/// What the shop has to keep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
-    pub read_p99_us: u64,
-    pub write_p99_us: u64,
+/// Counts of a whole run, and how many of them in a second of the time in which was sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Requests that were done, or refused by the rules of the shop.
+    pub answered: u64,
+    pub answered_per_s: f64,
+    /// Of those, the ones within the limit of their kind; where there is none, all.
+    pub goodput: u64,
+    pub goodput_per_s: f64,
+    pub refused: u64,
+    pub shed: u64,
+    pub failed: u64,
 }
 
 /// Of the shop's process, around the run.
@@ -118,27 +129,19 @@ pub fn parse(text: &str) -> Result<Report, ReportError> {
     Ok(serde_json::from_str(text)?)
 }
 
-impl From<(Duration, Duration)> for Limits {
-    fn from((read, write): (Duration, Duration)) -> Self {
-        let us = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        Self { read_p99_us: us(read), write_p99_us: us(write) }
-    }
-}
-
 impl Report {
     pub fn of(
         spec: &VisitSpec,
         stretch: &Stretch,
         started_at: String,
         machine: String,
-        limits: Option<Limits>,
         events: Vec<Event>,
         findings: Option<Findings>,
     ) -> Self {
-        let Stretch { ran, rate, lasts, even, usage } = stretch;
+        let Stretch { ran, rate, lasts, even, usage, limits } = stretch;
         let operations = ran.record.results();
         let answered: u64 = operations.values().map(OperationResult::served).sum();
-        Self {
+        let mut report = Self {
             format: FORMAT,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started_at,
@@ -155,10 +158,11 @@ impl Report {
             sent_share: per(ran.sent as f64, ran.planned as f64).unwrap_or(0.0),
             took_s: ran.took.as_secs_f64(),
             interrupted: ran.interrupted,
+            totals: Totals::default(),
             late: ran.record.late(),
             reads: ran.record.over(|operation| !operation.is_write()),
             writes: ran.record.over(Operation::is_write),
-            limits,
+            limits: Some(*limits).filter(|limits| *limits != Limits::default()),
             operations,
             seconds: ran.record.seconds().to_vec(),
             generator_cpu_us: per(ran.cpu.as_secs_f64() * 1e6, ran.sent as f64).unwrap_or(0.0),
@@ -172,6 +176,20 @@ impl Report {
             }),
             events,
             findings,
+        };
+        report.totals = report.totalled();
+        report
+    }
+
+    fn totalled(&self) -> Totals {
+        Totals {
+            answered: self.answered(),
+            answered_per_s: self.answered_per_s(),
+            goodput: self.goodput(),
+            goodput_per_s: self.per_s(self.goodput()),
+            refused: self.refused(),
+            shed: self.shed(),
+            failed: self.failed(),
         }
     }
 
@@ -194,6 +212,11 @@ impl Report {
         self.operations.values().flat_map(|of| of.failed.values()).sum()
     }
 
+    /// Requests that were done or refused by the rules of the shop, within the limit of their kind.
+    pub fn goodput(&self) -> u64 {
+        self.seconds.iter().map(|second| second.goodput).sum()
+    }
+
     pub fn answered_per_s(&self) -> f64 {
         self.per_s(self.answered())
     }
@@ -214,8 +237,8 @@ impl Report {
             Class { name, is_write, answers: of.map(|(_, of)| of.served()).sum(), latency, limit_us }
         };
         [
-            class("reads", false, self.reads, self.limits.map(|limits| limits.read_p99_us)),
-            class("writes", true, self.writes, self.limits.map(|limits| limits.write_p99_us)),
+            class("reads", false, self.reads, self.limits.and_then(|limits| limits.read_p99_us)),
+            class("writes", true, self.writes, self.limits.and_then(|limits| limits.write_p99_us)),
         ]
     }
 }
@@ -275,5 +298,21 @@ mod tests {
         assert_eq!(report.answered_per_s(), 2_000.0);
         let silent = sample::silent();
         assert_eq!((silent.answered(), silent.failed()), (0, 40));
+    }
+
+    /// What a benchmark reads.
+    #[test]
+    fn totals_stand_in_the_file() {
+        let mut report = report(10, 1.0);
+        report.totals = report.totalled();
+        let json = serde_json::to_value(&report).expect("json");
+        let totals = serde_json::json!({
+            "answered": 10_000, "answered_per_s": 1_000.0, "goodput": 9_990, "goodput_per_s": 999.0,
+            "refused": 3, "shed": 0, "failed": 0,
+        });
+        assert_eq!(json["totals"], totals);
+        assert_eq!(json["seconds"][9]["goodput"], 999);
+        assert!(json["seconds"][9]["writes"]["p99_us"].is_u64());
+        assert!(json["limits"]["read_p99_us"].is_u64());
     }
 }

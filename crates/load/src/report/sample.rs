@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{FORMAT, Limits, MemoryBytes, Report};
+use super::{FORMAT, Limits, MemoryBytes, Report, Totals};
 use crate::{
     operation::Operation,
     oracle::{Check, Findings},
@@ -91,10 +91,11 @@ pub(super) fn silent() -> Report {
         sent_share: 1.0,
         took_s: 2.0,
         interrupted: false,
+        totals: Totals::default(),
         late: Latency { count: 40, p50_us: 50, p90_us: 80, p99_us: 210, p999_us: 900, max_us: 3_100 },
         reads: waited(40),
         writes: Latency::default(),
-        limits: Some(Limits { read_p99_us: 200_000, write_p99_us: 500_000 }),
+        limits: Some(Limits { read_p99_us: Some(200_000), write_p99_us: Some(500_000) }),
         operations: [(Operation::ProductPage, failed)].into(),
         seconds: vec![second.clone(), second],
         generator_cpu_us: 12.5,
@@ -108,13 +109,12 @@ pub(super) fn silent() -> Report {
 fn second(at: u64, slower: f64) -> Second {
     // Up to a fifth more or less, in an order that has no trend.
     let jitter = 0.8 + (at * 37 % 101) as f64 / 250.0;
-    let operations: BTreeMap<Operation, Latency> = [
-        (Operation::ProductPage, latency(READS_PER_S, (2_000.0 * slower * jitter) as u64)),
-        (Operation::Order, latency(ORDERS_PER_S, (8_000.0 * slower * jitter) as u64)),
-    ]
-    .into();
+    let reads = latency(READS_PER_S, (2_000.0 * slower * jitter) as u64);
+    let writes = latency(ORDERS_PER_S, (8_000.0 * slower * jitter) as u64);
+    let operations = [(Operation::ProductPage, reads), (Operation::Order, writes)].into();
     let answered = READS_PER_S + ORDERS_PER_S;
-    Second { sent: answered, answered, operations, ..Second::default() }
+    // One is always too late.
+    Second { sent: answered, answered, goodput: answered - 1, operations, reads, writes, ..Second::default() }
 }
 
 fn latency(count: u64, p50_us: u64) -> Latency {

@@ -185,6 +185,11 @@ pub(super) fn facts(report: &Report) -> Vec<(&'static str, String)> {
         count(report.shed()),
         count(report.failed())
     );
+    let in_time = format!(
+        "{} ({} per s) within the limits",
+        count(report.goodput()),
+        number(report.per_s(report.goodput()))
+    );
     let [p50, _, p99, _, max] = quantiles(&report.late, report.late.count);
     let late = format!("p50 {p50} ms, p99 {p99} ms, max {max} ms after they were due");
     let shop_cpu = report.shop_cpu_us.map_or("unknown of the shop".to_owned(), |us| {
@@ -198,6 +203,7 @@ pub(super) fn facts(report: &Report) -> Vec<(&'static str, String)> {
     [
         Some(("sent", sent)),
         Some(("answered", answered)),
+        report.limits.map(|_| ("in time", in_time)),
         Some(("sent late", late)),
         Some(("CPU", cpu)),
         memory.map(|memory| ("memory", memory)),

@@ -95,6 +95,7 @@ mod tests {
 
         sent       10,000 of 10,000 planned (100.0 %) in 10.0 s
         answered   10,000 (1,000 per s), 3 of them refused; 0 shed, 0 failed
+        in time    9,990 (999 per s) within the limits
         sent late  p50 0.05 ms, p99 0.21 ms, max 3.10 ms after they were due
         CPU        12.5 us of the generator for a request sent, 84.5 us of the shop for a request answered
         memory     120.0 MiB before, 144.0 MiB after, of the shop

@@ -266,7 +266,6 @@ struct Loading {
     args: VisitArgs,
     visit: Visit,
     live: Live,
-    limits: Option<Limits>,
     stop: Arc<AtomicBool>,
 }
 
@@ -280,15 +279,12 @@ impl Loading {
             seed: args.seed,
             operator: args.operator_token.clone(),
             keep_stock: args.keep_stock,
+            limits: Limits::new(args.read_p99, args.write_p99),
             answer_time_max: args.timeout,
         };
         let mut live = Live::new();
-        let mut visit = Visit::begin(spec, &mut |what, done, all| live.prepares(what, done, all))?;
-        let of_policy = visit.limits()?;
-        let read_p99 = args.read_p99.or(of_policy.map(|(read, _)| read));
-        let write_p99 = args.write_p99.or(of_policy.map(|(_, write)| write));
-        let limits = read_p99.zip(write_p99).map(Limits::from);
-        Ok(Self { args, visit, live, limits, stop })
+        let visit = Visit::begin(spec, &mut |what, done, all| live.prepares(what, done, all))?;
+        Ok(Self { args, visit, live, stop })
     }
 
     fn report(
@@ -299,7 +295,7 @@ impl Loading {
         findings: Option<Findings>,
     ) -> Report {
         let machine = mobimir_load::machine::describe();
-        Report::of(self.visit.spec(), stretch, started_at, machine, self.limits, events, findings)
+        Report::of(self.visit.spec(), stretch, started_at, machine, events, findings)
     }
 
     /// The highest rate that keeps the limits.
