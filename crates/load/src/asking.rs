@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     request::Request,
-    wire::{Outcome, Wire},
+    wire::{News, Outcome, Wire},
 };
 
 const TURN: Duration = Duration::from_millis(100);
@@ -51,7 +51,8 @@ pub(crate) fn ask_all(
             open.extend(again.drain(..));
             continue;
         }
-        wire.turn(Instant::now() + TURN, &mut |ticket, outcome| {
+        wire.turn(Instant::now() + TURN, &mut |ticket, news| {
+            let News::Outcome(outcome) = news else { return };
             under_way -= 1;
             match heard(ticket, outcome) {
                 Heard::Again => again.push(ticket),

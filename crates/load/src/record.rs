@@ -65,6 +65,9 @@ pub struct Second {
     /// Of those that failed, the ones without an answer.
     #[serde(default)]
     pub lost: u64,
+    /// Sent once more, because their connection was closed before an answer began.
+    #[serde(default)]
+    pub repeated: u64,
     /// Of those that were served, the ones within the limit of their kind; where there is none, all.
     #[serde(default)]
     pub goodput: u64,
@@ -159,6 +162,12 @@ impl Record {
         self.move_to(at_ns);
         self.late.saturating_record(late_ns / 1_000);
         self.now.sent += 1;
+    }
+
+    /// A request was sent once more, on another connection.
+    pub(crate) fn repeated(&mut self, at_ns: u64) {
+        self.move_to(at_ns);
+        self.now.repeated += 1;
     }
 
     /// An answer has come, or none will: then `took_ns` is how long it was waited for.

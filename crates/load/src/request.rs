@@ -7,6 +7,7 @@ pub struct Request {
     /// The header that says which shop is meant.
     host: String,
     bytes: Vec<u8>,
+    repeatable: bool,
 }
 
 /// What a request is made of, besides its method and path.
@@ -27,15 +28,22 @@ impl<'a> Parts<'a> {
 impl Request {
     /// An empty one to `host` or `host:port`.
     pub(crate) fn to(host: &str) -> Self {
-        Self { host: format!(" HTTP/1.1\r\nhost: {host}\r\n"), bytes: Vec::new() }
+        Self { host: format!(" HTTP/1.1\r\nhost: {host}\r\n"), bytes: Vec::new(), repeatable: false }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
+    /// Whether twice does the same as once (RFC 9110, 9.2.2): by its method, or because it has a key.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        self.repeatable
+    }
+
     /// Makes it another one. The path comes in pieces, because it is made for every request anew.
     pub(crate) fn put(&mut self, method: &str, path: &[&str], parts: Parts<'_>) {
+        self.repeatable =
+            matches!(method, "GET" | "HEAD" | "PUT" | "DELETE") || parts.idempotency_key.is_some();
         let out = &mut self.bytes;
         out.clear();
         out.extend_from_slice(method.as_bytes());
@@ -94,6 +102,22 @@ mod tests {
             String::from_utf8_lossy(request.bytes()),
             "GET / HTTP/1.1\r\nhost: shop.example:8080\r\n\r\n"
         );
+    }
+
+    #[test]
+    fn what_may_be_sent_twice() {
+        let mut request = Request::to("shop");
+        let key = Parts { idempotency_key: Some("k"), ..Parts::default() };
+        for (method, parts, repeatable) in [
+            ("GET", Parts::default(), true),
+            ("PUT", Parts::default(), true),
+            ("DELETE", Parts::default(), true),
+            ("POST", key, true),
+            ("POST", Parts::default(), false),
+        ] {
+            request.put(method, &["/"], parts);
+            assert_eq!(request.is_repeatable(), repeatable, "{method}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::{
     profile::Profile,
     record::{Limits, Record, Second},
     schedule::Schedule,
-    wire::Wire,
+    wire::{News, Wire},
 };
 
 /// A wait is at least this long: requests that are due meanwhile leave together.
@@ -128,11 +128,17 @@ pub(crate) fn run(
         // While all connections are busy nothing can be sent, whatever is due.
         let next = next.filter(|_| wire.free() > 0).unwrap_or(now + WAIT_MAX);
         let until = next.max(now + WAIT_MIN);
-        wire.turn(until, &mut |ticket, outcome| {
-            let Some(flight) = flights[ticket].take() else { return };
+        wire.turn(until, &mut |ticket, news| {
+            let Some(flight) = flights[ticket] else { return };
+            let at_ns = since(started, Instant::now());
+            let News::Outcome(outcome) = news else {
+                crowd.asked_again(flight.asked);
+                record.repeated(at_ns);
+                return;
+            };
+            flights[ticket] = None;
             landed.push(ticket);
             let verdict = crowd.heard(flight.asked, outcome);
-            let at_ns = since(started, Instant::now());
             record.answered(flight.asked.operation, verdict, at_ns, at_ns.saturating_sub(flight.due_ns));
         })?;
         interrupted |= stop.load(Ordering::Relaxed);

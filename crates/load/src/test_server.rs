@@ -22,6 +22,8 @@ pub(crate) enum Act {
     AnswerAfter(Duration),
     Never,
     HangUp,
+    /// Hangs up after these bytes.
+    Broken(&'static [u8]),
 }
 
 pub(crate) struct TestServer {
@@ -95,6 +97,10 @@ fn serve(stream: TcpStream, behaviour: &Behaviour, requests: &AtomicUsize, start
                 return None;
             }
             Act::HangUp => return None,
+            Act::Broken(bytes) => {
+                stream.write_all(bytes).ok()?;
+                return None;
+            }
         };
         let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
         stream.write_all(answer.as_bytes()).ok()?;

@@ -104,6 +104,18 @@ impl Crowd {
         verdict
     }
 
+    /// The request was sent once more, because its connection was closed. The first may be done all the same, now or
+    /// later. Reads change nothing, orders have a key, and nothing else is sent twice.
+    pub(crate) fn asked_again(&mut self, asked: Asked) {
+        match asked.what {
+            What::Set { shopper, product, units } => {
+                self.shoppers[shopper as usize].cart.set(product, units, Done::Perhaps);
+            }
+            What::Clear { shopper } => self.shoppers[shopper as usize].cart.clear(Done::Perhaps),
+            What::Page | What::Add { .. } | What::Order { .. } | What::Login { .. } | What::Guest { .. } => {}
+        }
+    }
+
     fn heard_of_order(&mut self, user: u32, verdict: Verdict, outcome: Outcome<'_>) -> Verdict {
         let shopper = self.released(user);
         let Some(pending) = shopper.pending.take() else { return Verdict::Wrong };

@@ -87,6 +87,8 @@ pub struct Totals {
     pub refused: u64,
     pub shed: u64,
     pub failed: u64,
+    /// Sent once more, because their connection was closed before an answer began.
+    pub repeated: u64,
 }
 
 /// Of the shop's process, around the run.
@@ -190,6 +192,7 @@ impl Report {
             refused: self.refused(),
             shed: self.shed(),
             failed: self.failed(),
+            repeated: self.repeated(),
         }
     }
 
@@ -210,6 +213,11 @@ impl Report {
     /// Requests with a wrong answer or none.
     pub fn failed(&self) -> u64 {
         self.operations.values().flat_map(|of| of.failed.values()).sum()
+    }
+
+    /// Requests that were sent once more, because their connection was closed before an answer began.
+    pub fn repeated(&self) -> u64 {
+        self.seconds.iter().map(|second| second.repeated).sum()
     }
 
     /// Requests that were done or refused by the rules of the shop, within the limit of their kind.
@@ -308,7 +316,7 @@ mod tests {
         let json = serde_json::to_value(&report).expect("json");
         let totals = serde_json::json!({
             "answered": 10_000, "answered_per_s": 1_000.0, "goodput": 9_990, "goodput_per_s": 999.0,
-            "refused": 3, "shed": 0, "failed": 0,
+            "refused": 3, "shed": 0, "failed": 0, "repeated": 0,
         });
         assert_eq!(json["totals"], totals);
         assert_eq!(json["seconds"][9]["goodput"], 999);

@@ -190,6 +190,9 @@ pub(super) fn facts(report: &Report) -> Vec<(&'static str, String)> {
         count(report.goodput()),
         number(report.per_s(report.goodput()))
     );
+    let repeated = Some(report.repeated()).filter(|repeated| *repeated > 0);
+    let repeated = repeated
+        .map(|repeated| format!("{} on a new connection, because theirs was closed", count(repeated)));
     let [p50, _, p99, _, max] = quantiles(&report.late, report.late.count);
     let late = format!("p50 {p50} ms, p99 {p99} ms, max {max} ms after they were due");
     let shop_cpu = report.shop_cpu_us.map_or("unknown of the shop".to_owned(), |us| {
@@ -204,6 +207,7 @@ pub(super) fn facts(report: &Report) -> Vec<(&'static str, String)> {
         Some(("sent", sent)),
         Some(("answered", answered)),
         report.limits.map(|_| ("in time", in_time)),
+        repeated.map(|repeated| ("sent again", repeated)),
         Some(("sent late", late)),
         Some(("CPU", cpu)),
         memory.map(|memory| ("memory", memory)),
@@ -279,7 +283,9 @@ mod tests {
         report.took_s = 40.0;
         let row = operations(&report).rows.swap_remove(0);
         assert_eq!((row[0].text.as_str(), row[2].text.as_str()), ("product_page", "900"));
-        let (_, sent) = facts(&report).swap_remove(0);
-        assert_eq!(sent, "10,000 of 10,000 planned (100.0 %) in 10.0 s");
+        report.seconds[3].repeated = 2;
+        let facts: std::collections::BTreeMap<&str, String> = facts(&report).into_iter().collect();
+        assert_eq!(facts["sent"], "10,000 of 10,000 planned (100.0 %) in 10.0 s");
+        assert_eq!(facts["sent again"], "2 on a new connection, because theirs was closed");
     }
 }

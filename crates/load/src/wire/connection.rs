@@ -14,9 +14,10 @@ use rustix::{
 };
 
 use super::{
-    Answer, Lost, Outcome, Ticket,
+    Answer, Lost, News, Ticket,
     answer::{Head, NotHttp},
 };
+use crate::request::Request;
 
 pub(super) struct Connection {
     stream: TcpStream,
@@ -24,6 +25,8 @@ pub(super) struct Connection {
     state: State,
     /// What is left of a request that the system did not take at once.
     unsent: Vec<u8>,
+    /// The request, when it is to be sent once more if the connection was closed before it came.
+    kept: Vec<u8>,
     /// What has come of an answer that did not come at once.
     partial: Vec<u8>,
     refused: Option<ErrorKind>,
@@ -31,10 +34,18 @@ pub(super) struct Connection {
 }
 
 enum State {
-    Opening,
+    /// Perhaps for a request, which is sent as soon as it is open.
+    Opening(Option<Question>),
     Free,
-    Asked { ticket: Ticket, sent_at: Instant },
+    Asked(Question),
     Over,
+}
+
+#[derive(Clone, Copy)]
+struct Question {
+    ticket: Ticket,
+    /// For the first time.
+    sent_at: Instant,
 }
 
 /// What a connection is good for after something happened to it.
@@ -45,6 +56,8 @@ pub(super) enum Step {
     /// The server said that it would close it, or did so while nobody asked.
     Closed,
     Broken,
+    /// The server has closed it before anything came of the answer: the request is for another connection.
+    Again,
 }
 
 impl Connection {
@@ -63,12 +76,21 @@ impl Connection {
         Ok(Self {
             stream,
             number,
-            state: State::Opening,
+            state: State::Opening(None),
             unsent: Vec::new(),
+            kept: Vec::new(),
             partial: Vec::new(),
             refused,
             answers: 0,
         })
+    }
+
+    /// Another one, which asks the same once more.
+    pub(super) fn again(&mut self, address: SocketAddr, epoll: &OwnedFd) -> io::Result<Self> {
+        let mut fresh = Self::open(address, self.number, epoll)?;
+        fresh.state = State::Opening(self.question());
+        fresh.unsent = std::mem::take(&mut self.kept);
+        Ok(fresh)
     }
 
     /// Why it could not be opened.
@@ -78,15 +100,27 @@ impl Connection {
 
     /// Since when it has a request under way.
     pub(super) fn asked(&self) -> Option<Instant> {
+        self.question().map(|question| question.sent_at)
+    }
+
+    fn question(&self) -> Option<Question> {
         match self.state {
-            State::Asked { sent_at, .. } => Some(sent_at),
-            _ => None,
+            State::Opening(question) => question,
+            State::Asked(question) => Some(question),
+            State::Free | State::Over => None,
         }
     }
 
     /// Whatever goes wrong here shows when the connection is ready: a broken one always is.
-    pub(super) fn send(&mut self, ticket: Ticket, request: &[u8], now: Instant, epoll: &OwnedFd) {
-        self.state = State::Asked { ticket, sent_at: now };
+    pub(super) fn send(&mut self, ticket: Ticket, request: &Request, now: Instant, epoll: &OwnedFd) {
+        self.state = State::Asked(Question { ticket, sent_at: now });
+        self.kept.clear();
+        // Servers close connections that nobody used for a while, and a request may be on its way then. One that never
+        // had an answer was not closed for that.
+        if self.answers > 0 && request.is_repeatable() {
+            self.kept.extend_from_slice(request.bytes());
+        }
+        let request = request.bytes();
         let written = match self.stream.write(request) {
             Ok(written) => written,
             Err(error) if is_later(&error) => 0,
@@ -103,11 +137,11 @@ impl Connection {
         flags: EventFlags,
         buffer: &mut [u8],
         epoll: &OwnedFd,
-        seen: &mut impl FnMut(Ticket, Outcome<'_>),
+        seen: &mut impl FnMut(Ticket, News<'_>),
     ) -> Step {
         match self.state {
             State::Over => return Step::Waits,
-            State::Opening => return self.opened(epoll),
+            State::Opening(first) => return self.opened(first, epoll, seen),
             _ => {}
         }
         if flags.contains(EventFlags::OUT) && self.write_on(epoll).is_err() {
@@ -120,17 +154,19 @@ impl Connection {
     }
 
     /// Gives the request up, and the connection with it.
-    pub(super) fn end(&mut self, lost: Lost, seen: &mut impl FnMut(Ticket, Outcome<'_>)) -> Step {
+    pub(super) fn end(&mut self, lost: Lost, seen: &mut impl FnMut(Ticket, News<'_>)) -> Step {
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::Asked { ticket, .. } => {
-                seen(ticket, Err(lost));
-                Step::Broken
+        let question = self.question();
+        if let Some(Question { ticket, .. }) = question {
+            if lost == Lost::HungUp && self.partial.is_empty() && !self.kept.is_empty() {
+                seen(ticket, News::Again);
+                return Step::Again;
             }
-            // One that never was of use is not opened again at once.
-            _ if self.answers == 0 => Step::Broken,
-            _ => Step::Closed,
+            seen(ticket, News::Outcome(Err(lost)));
         }
+        self.state = State::Over;
+        // One that never was of use is not opened again at once.
+        if question.is_some() || self.answers == 0 { Step::Broken } else { Step::Closed }
     }
 
     /// A connection that is over would always be ready.
@@ -138,23 +174,22 @@ impl Connection {
         let _ = epoll::delete(epoll, &self.stream);
     }
 
-    fn opened(&mut self, epoll: &OwnedFd) -> Step {
-        match sockopt::socket_error(&self.stream) {
-            Ok(Ok(())) if self.refused.is_none() => {
-                self.state = State::Free;
-                self.listen(EventFlags::IN, epoll);
-                Step::Free
-            }
-            Ok(Err(error)) | Err(error) => {
-                self.refused = Some(io::Error::from(error).kind());
-                self.state = State::Over;
-                Step::Broken
-            }
-            Ok(Ok(())) => {
-                self.state = State::Over;
-                Step::Broken
-            }
+    fn opened(
+        &mut self,
+        first: Option<Question>,
+        epoll: &OwnedFd,
+        seen: &mut impl FnMut(Ticket, News<'_>),
+    ) -> Step {
+        if let Ok(Err(error)) | Err(error) = sockopt::socket_error(&self.stream) {
+            self.refused = Some(io::Error::from(error).kind());
         }
+        if self.refused.is_some() {
+            return self.end(Lost::HungUp, seen);
+        }
+        self.state = first.map_or(State::Free, State::Asked);
+        // As with every request, what goes wrong shows when the connection is ready.
+        let _ = self.write_on(epoll);
+        if first.is_some() { Step::Waits } else { Step::Free }
     }
 
     fn write_on(&mut self, epoll: &OwnedFd) -> io::Result<()> {
@@ -169,14 +204,14 @@ impl Connection {
         Ok(())
     }
 
-    fn read_on(&mut self, buffer: &mut [u8], seen: &mut impl FnMut(Ticket, Outcome<'_>)) -> Step {
+    fn read_on(&mut self, buffer: &mut [u8], seen: &mut impl FnMut(Ticket, News<'_>)) -> Step {
         let read = match self.stream.read(buffer) {
             Ok(0) => return self.end(Lost::HungUp, seen),
             Ok(read) => &buffer[..read],
             Err(error) if is_later(&error) => return Step::Waits,
             Err(_) => return self.end(Lost::HungUp, seen),
         };
-        let State::Asked { ticket, .. } = self.state else {
+        let State::Asked(Question { ticket, .. }) = self.state else {
             // Bytes that nobody asked for.
             return self.end(Lost::NotHttp, seen);
         };
@@ -215,7 +250,7 @@ impl Connection {
 fn answered(
     ticket: Ticket,
     bytes: &[u8],
-    seen: &mut impl FnMut(Ticket, Outcome<'_>),
+    seen: &mut impl FnMut(Ticket, News<'_>),
 ) -> Result<Option<bool>, NotHttp> {
     let Some(head) = Head::parse(bytes)? else { return Ok(None) };
     let end = head.head_bytes + head.body_bytes;
@@ -223,7 +258,7 @@ fn answered(
         return Ok(None);
     }
     let (status, body) = (head.status, &bytes[head.head_bytes..end]);
-    seen(ticket, Ok(Answer { status, body, head: &bytes[..head.head_bytes] }));
+    seen(ticket, News::Outcome(Ok(Answer { status, body, head: &bytes[..head.head_bytes] })));
     // More than was asked for: whatever it is, it is no answer to anything.
     Ok(Some(head.last || bytes.len() > end))
 }

@@ -64,6 +64,15 @@ pub enum Lost {
 
 pub type Outcome<'a> = Result<Answer<'a>, Lost>;
 
+/// What is to be known of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News<'a> {
+    Outcome(Outcome<'a>),
+    /// Its connection was closed before anything came of the answer, as a server does with one that nobody used for a
+    /// while. It was sent once more on another. The shop may have done what was asked the first time.
+    Again,
+}
+
 pub struct Wire {
     address: SocketAddr,
     host: String,
@@ -146,12 +155,12 @@ impl Wire {
     pub fn send(&mut self, ticket: Ticket, request: &Request, now: Instant) -> bool {
         let Some(at) = self.free.pop() else { return false };
         // What fails is told when it is waited for, as if it had failed later.
-        self.connections[at].send(ticket, request.bytes(), now, &self.epoll);
+        self.connections[at].send(ticket, request, now, &self.epoll);
         true
     }
 
     /// Waits until something has come, at most until `until`, and shows all that came.
-    pub fn turn(&mut self, until: Instant, seen: &mut impl FnMut(Ticket, Outcome<'_>)) -> io::Result<()> {
+    pub fn turn(&mut self, until: Instant, seen: &mut impl FnMut(Ticket, News<'_>)) -> io::Result<()> {
         self.wait(until.min(self.next_overdue))?;
         for index in 0..self.events.len() {
             let (data, flags) = (self.events[index].data, self.events[index].flags);
@@ -161,12 +170,12 @@ impl Wire {
             }
             let at = data.u64() as usize;
             let step = self.connections[at].ready(flags, &mut self.buffer, &self.epoll, seen);
-            self.after(at, step);
+            self.after(at, step)?;
         }
         let now = Instant::now();
         if now >= self.next_overdue {
             self.next_overdue = now + OVERDUE_PERIOD;
-            self.end_overdue(now, seen);
+            self.end_overdue(now, seen)?;
         }
         if now >= self.next_reopen {
             self.next_reopen = now + RECONNECT_PAUSE;
@@ -201,27 +210,36 @@ impl Wire {
         }
     }
 
-    fn after(&mut self, at: usize, step: Step) {
+    fn after(&mut self, at: usize, step: Step) -> io::Result<()> {
         let pause = match step {
-            Step::Waits => return,
-            Step::Free => return self.free.push(at),
-            Step::Closed => Duration::ZERO,
+            Step::Waits => return Ok(()),
+            Step::Free => {
+                self.free.push(at);
+                return Ok(());
+            }
+            Step::Closed | Step::Again => Duration::ZERO,
             Step::Broken => RECONNECT_PAUSE,
         };
         self.connections[at].forget(&self.epoll);
+        if step == Step::Again {
+            self.connections[at] = self.connections[at].again(self.address, &self.epoll)?;
+            return Ok(());
+        }
         self.free.retain(|free| *free != at);
         self.broken.push((Instant::now() + pause, at));
         self.next_reopen = self.next_reopen.min(Instant::now() + pause);
+        Ok(())
     }
 
-    fn end_overdue(&mut self, now: Instant, seen: &mut impl FnMut(Ticket, Outcome<'_>)) {
+    fn end_overdue(&mut self, now: Instant, seen: &mut impl FnMut(Ticket, News<'_>)) -> io::Result<()> {
         for at in 0..self.connections.len() {
             let sent_at = self.connections[at].asked();
             if sent_at.is_some_and(|sent_at| now.saturating_duration_since(sent_at) > self.answer_time_max) {
                 let step = self.connections[at].end(Lost::TimedOut, seen);
-                self.after(at, step);
+                self.after(at, step)?;
             }
         }
+        Ok(())
     }
 
     fn reopen(&mut self, now: Instant) -> io::Result<()> {
@@ -245,39 +263,54 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(60);
 
-    /// Asks one thing after the other on one connection, and tells what came of each.
+    const KEY: Parts<'_> = Parts { idempotency_key: Some("k"), token: None, read_after: None, body: None };
+
+    /// Asks one thing after the other on one connection, and tells what came of each, and how many were sent again.
     fn ask_in_turn(
         server: &TestServer,
         count: usize,
         answer_time_max: Duration,
-    ) -> Vec<Result<String, Lost>> {
+        (method, parts): (&str, Parts<'_>),
+    ) -> (Vec<Result<String, Lost>>, usize) {
         let mut wire = Wire::connect(server.address, "shop", 1, answer_time_max).expect("a connection");
-        let mut get = wire.request();
-        get.put("GET", &["/"], Parts::default());
-        let mut heard = Vec::new();
+        let mut request = wire.request();
+        request.put(method, &["/"], parts);
+        let (mut heard, mut again) = (Vec::new(), 0);
         let until = Instant::now() + SOON;
         for ticket in 0..count {
-            while !wire.send(ticket, &get, Instant::now()) {
+            while !wire.send(ticket, &request, Instant::now()) {
                 assert!(Instant::now() < until, "the connection is not opened again");
                 wire.turn(Instant::now() + Duration::from_millis(10), &mut |_, _| {}).expect("a turn");
             }
             while heard.len() <= ticket {
                 assert!(Instant::now() < until, "neither an answer nor the loss of it");
-                wire.turn(Instant::now() + Duration::from_millis(10), &mut |answered, outcome| {
+                wire.turn(Instant::now() + Duration::from_millis(10), &mut |answered, news| {
                     assert_eq!(answered, ticket);
-                    heard.push(outcome.map(|answer| String::from_utf8_lossy(answer.body).into_owned()));
+                    match news {
+                        News::Outcome(outcome) => heard
+                            .push(outcome.map(|answer| String::from_utf8_lossy(answer.body).into_owned())),
+                        News::Again => again += 1,
+                    }
                 })
                 .expect("a turn");
             }
         }
-        heard
+        (heard, again)
+    }
+
+    fn get() -> (&'static str, Parts<'static>) {
+        ("GET", Parts::default())
+    }
+
+    fn fine() -> Result<String, Lost> {
+        Ok("{}".to_owned())
     }
 
     #[test]
     fn one_connection_serves_many_requests() {
-        let server = TestServer::start(Arc::new(|_, _| Act::Answer("body")));
-        let heard = ask_in_turn(&server, 50, SOON);
-        assert!(heard.iter().all(|heard| heard.as_deref() == Ok("body")), "{heard:?}");
+        let server = TestServer::start(Arc::new(|_, _| Act::Answer("{}")));
+        let (heard, _) = ask_in_turn(&server, 50, SOON, get());
+        assert!(heard.iter().all(|heard| *heard == fine()), "{heard:?}");
         assert_eq!(server.connections.load(Ordering::SeqCst), 1);
     }
 
@@ -286,24 +319,52 @@ mod tests {
         let server = TestServer::start(Arc::new(|number, _| match number {
             1 => Act::HangUp,
             3 => Act::Raw(b"nonsense\r\n\r\n"),
-            5 => Act::Raw(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok"),
             _ => Act::Answer("{}"),
         }));
-        let heard = ask_in_turn(&server, 7, SOON);
-        let fine = |text: &str| Ok(text.to_owned());
-        assert_eq!(
-            heard,
-            [
-                fine("{}"),
-                Err(Lost::HungUp),
-                fine("{}"),
-                Err(Lost::NotHttp),
-                fine("{}"),
-                fine("ok"),
-                fine("{}")
-            ]
-        );
-        assert_eq!(server.connections.load(Ordering::SeqCst), 4);
+        // Without a key nobody knows whether it may be sent once more.
+        let (heard, again) = ask_in_turn(&server, 5, SOON, ("POST", Parts::default()));
+        assert_eq!(heard, [fine(), Err(Lost::HungUp), fine(), Err(Lost::NotHttp), fine()]);
+        assert_eq!((again, server.connections.load(Ordering::SeqCst)), (0, 3));
+    }
+
+    /// A server that says that it will hang up is taken at its word, and nothing is lost.
+    #[test]
+    fn the_last_answer_of_a_connection_is_an_answer() {
+        let server = TestServer::start(Arc::new(|number, _| match number % 2 {
+            0 => Act::Raw(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nConnection: close\r\n\r\n{}"),
+            _ => Act::Answer("{}"),
+        }));
+        let (heard, again) = ask_in_turn(&server, 10, SOON, ("POST", Parts::default()));
+        assert!(heard.iter().all(|heard| *heard == fine()), "{heard:?}");
+        assert_eq!((again, server.connections.load(Ordering::SeqCst)), (0, 6));
+    }
+
+    #[test]
+    fn what_does_no_harm_twice_is_sent_again_when_its_connection_was_closed() {
+        for asked in [get(), ("PUT", Parts::default()), ("POST", KEY)] {
+            let server = TestServer::start(Arc::new(|number, _| match number {
+                2 => Act::HangUp,
+                _ => Act::Answer("{}"),
+            }));
+            let (heard, again) = ask_in_turn(&server, 5, SOON, asked);
+            assert_eq!(heard, [fine(), fine(), fine(), fine(), fine()]);
+            assert_eq!((again, server.connections.load(Ordering::SeqCst)), (1, 2));
+        }
+    }
+
+    /// Only a connection that was in use before may have been closed for being idle, and an answer that has begun was
+    /// not.
+    #[test]
+    fn nothing_is_sent_a_third_time_or_for_another_reason() {
+        let server = TestServer::start(Arc::new(|number, _| match number {
+            0 | 2 | 3 => Act::HangUp,
+            5 => Act::Broken(b"HTTP/1.1 200 OK\r\ncontent-le"),
+            _ => Act::Answer("{}"),
+        }));
+        let (heard, again) = ask_in_turn(&server, 5, SOON, get());
+        let lost = Err(Lost::HungUp);
+        assert_eq!(heard, [lost.clone(), fine(), lost.clone(), fine(), lost]);
+        assert_eq!(again, 1);
     }
 
     #[test]
@@ -312,7 +373,7 @@ mod tests {
             0 => Act::Never,
             _ => Act::Answer("{}"),
         }));
-        let heard = ask_in_turn(&server, 2, Duration::from_millis(200));
+        let (heard, _) = ask_in_turn(&server, 2, Duration::from_millis(200), get());
         assert_eq!(heard[0], Err(Lost::TimedOut));
     }
 
