@@ -1,11 +1,36 @@
 //! The highest rate that a shop can stand: steps up until it cannot, then halving what is left between.
 
+use serde::{Deserialize, Serialize};
+
 /// A search that is told after every step whether the shop could.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FindMax {
     could: Option<f64>,
     could_not: Option<f64>,
     next: f64,
+    /// The last step was too much, and is tried once more.
+    doubted: bool,
+}
+
+/// A search, as it is told.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Search {
+    pub steps: Vec<Step>,
+    /// The highest rate that the shop could stand, in requests a second.
+    pub found: Option<f64>,
+}
+
+/// A rate that was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    pub rate: f64,
+    pub sent_share: f64,
+    pub read_p99_us: u64,
+    pub write_p99_us: u64,
+    pub shed: u64,
+    pub failed: u64,
+    /// Whether the shop could stand it.
+    pub could: bool,
 }
 
 const STEP_UP: f64 = 1.6;
@@ -17,7 +42,7 @@ const RATE_MIN: f64 = 1.0;
 
 impl FindMax {
     pub fn from(rate: f64) -> Self {
-        Self { could: None, could_not: None, next: rate }
+        Self { could: None, could_not: None, next: rate, doubted: false }
     }
 
     /// The rate to try next; `None` when it is known well enough.
@@ -27,6 +52,11 @@ impl FindMax {
     }
 
     pub fn tell(&mut self, could: bool) {
+        // A machine that stood still for a moment must not end the search: too much is what was so twice.
+        self.doubted = !could && !self.doubted;
+        if self.doubted {
+            return;
+        }
         if could {
             self.could = Some(self.could.unwrap_or(0.0).max(self.next));
         } else {
@@ -64,6 +94,19 @@ mod tests {
                 assert!(found <= limit && found * NEAR >= limit, "{found} instead of {limit}");
             }
         }
+    }
+
+    #[test]
+    fn a_hiccup_does_not_end_it() {
+        let limit = 12_345.0;
+        let (mut search, mut steps) = (FindMax::from(1_000.0), 0);
+        while let Some(rate) = search.next() {
+            // Every third step something else gets in the way.
+            search.tell(rate <= limit && steps % 3 != 1);
+            steps += 1;
+        }
+        let found = search.found().expect("it can stand something");
+        assert!(found <= limit && found * NEAR >= limit, "{found} instead of {limit}");
     }
 
     #[test]

@@ -151,6 +151,15 @@ impl Profile {
         Ok(profile)
     }
 
+    /// What makes a run of it something that cannot be done twice alike.
+    pub fn once_only(&self) -> Option<&'static str> {
+        if self.requests_max.is_some() {
+            Some("requests_max")
+        } else {
+            self.goods.flash_stock.map(|_| "goods.flash_stock")
+        }
+    }
+
     fn check(&self) -> Result<(), String> {
         let expect = |holds: bool, what: &str| if holds { Ok(()) } else { Err(format!("expected {what}")) };
         let shares = Operation::ALL.map(|operation| self.mix.share(operation));
@@ -233,6 +242,17 @@ mod tests {
             Profile::built_in("black-friday").expect("a profile").mix;
         assert_eq!((product_page, category_page, cart_read), (58.0, 20.0, 5.0));
         assert_eq!(cart_add + cart_change, 12.0);
+    }
+
+    #[test]
+    fn what_is_used_up_cannot_be_repeated() {
+        let once_only = |text: &str| {
+            let text = format!("name = 'a'\n{text}\n[mix]\norder = 1\n");
+            Profile::parse(&text, "a").expect("a profile").once_only()
+        };
+        assert_eq!(once_only(""), None);
+        assert_eq!(once_only("requests_max = 5"), Some("requests_max"));
+        assert_eq!(once_only("goods.flash_stock = 5"), Some("goods.flash_stock"));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     io,
     net::{SocketAddr, ToSocketAddrs},
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
@@ -24,6 +25,10 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(500);
 const PAGE_PRODUCTS: usize = 100;
+/// A shop that never comes to rest is not waited for longer.
+const RESTS_MAX: usize = 10;
+/// What an idle shop uses at most: it looks after itself every second.
+const IDLE_CORES_MAX: f64 = 0.2;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ShopError {
@@ -272,6 +277,49 @@ pub(crate) fn limits(wire: &mut Wire, operator: &str) -> Result<Limits, ShopErro
     Ok(Limits::new(time(read_p99), time(write_p99)))
 }
 
+/// What the shop's process has used so far.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct UsedSoFar {
+    pub(crate) cpu_s: f64,
+    pub(crate) memory_bytes: f64,
+}
+
+/// `None` when it does not tell.
+pub(crate) fn usage(wire: &mut Wire) -> Option<UsedSoFar> {
+    let take = |text: &str, name: &str| -> Option<f64> {
+        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+    };
+    let told = all(
+        wire,
+        "reading the metrics",
+        1,
+        &mut |_, _, _| {},
+        |_, out| out.put("GET", &["/metrics"], Parts::default()),
+        |_, answer| {
+            let text = std::str::from_utf8(answer.body).ok()?;
+            Some((take(text, "process_cpu_seconds_total"), take(text, "process_resident_memory_bytes")))
+        },
+    );
+    let (cpu_s, memory_bytes) = told.ok()?.pop()?;
+    Some(UsedSoFar { cpu_s: cpu_s?, memory_bytes: memory_bytes? })
+}
+
+/// Waits until the shop is idle: until it has used next to no processor for so long. One that does not tell is given this
+/// time alone.
+pub(crate) fn rest(wire: &mut Wire, period: Duration, stop: &AtomicBool) {
+    let mut before = usage(wire);
+    for _ in 0..RESTS_MAX {
+        std::thread::sleep(period);
+        let after = usage(wire);
+        let used_s = before.zip(after).map(|(before, after)| after.cpu_s - before.cpu_s);
+        let is_busy = used_s.is_some_and(|used_s| used_s > period.as_secs_f64() * IDLE_CORES_MAX);
+        if !is_busy || stop.load(Ordering::Relaxed) {
+            return;
+        }
+        before = after;
+    }
+}
+
 /// One thing that is asked for until it comes.
 pub(crate) fn one<T: for<'a> Deserialize<'a>>(
     wire: &mut Wire,
@@ -339,4 +387,43 @@ fn token(answer: Answer<'_>, status: u16) -> Option<String> {
     }
     let session: Session = serde_json::from_slice(answer.body).ok()?;
     (answer.status == status).then_some(session.token)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::test_server::{Act, TestServer};
+
+    const PERIOD: Duration = Duration::from_millis(100);
+
+    /// How often a shop was looked at until it was taken for idle.
+    fn looks(told: fn(usize) -> &'static str) -> usize {
+        let looks = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let counted = looks.clone();
+        let server = TestServer::start(Arc::new(move |number, _| {
+            counted.store(number + 1, Ordering::SeqCst);
+            Act::Answer(told(number))
+        }));
+        let mut wire = Wire::connect(server.address, "shop", 1, PATIENCE).expect("a connection");
+        rest(&mut wire, PERIOD, &AtomicBool::new(false));
+        looks.load(Ordering::SeqCst)
+    }
+
+    #[test]
+    fn a_shop_is_left_alone_until_it_has_nothing_to_do() {
+        let busy_at_first = |number| match number {
+            0 => "process_cpu_seconds_total 1\nprocess_resident_memory_bytes 1\n",
+            1 => "process_cpu_seconds_total 2\nprocess_resident_memory_bytes 1\n",
+            _ => "process_cpu_seconds_total 2.001\nprocess_resident_memory_bytes 1\n",
+        };
+        assert_eq!(looks(busy_at_first), 3);
+        let always_busy = |number| match number % 2 {
+            0 => "process_cpu_seconds_total 1\nprocess_resident_memory_bytes 1\n",
+            _ => "process_cpu_seconds_total 9\nprocess_resident_memory_bytes 1\n",
+        };
+        assert_eq!(looks(always_busy), 3);
+        assert_eq!(looks(|_| "tells nothing"), 2);
+    }
 }

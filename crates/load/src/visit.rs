@@ -10,11 +10,13 @@ use crate::{
     profile::Profile,
     record::{Limits, Second},
     replay::{self, Trade},
-    request::Parts,
     run::{self, Plan, Ran},
     shop::{self, Progress, ShopError},
     wire::Wire,
 };
+
+/// Between two runs at least; a shop that still has much to do then gets it once more.
+const REST: Duration = Duration::from_secs(1);
 
 /// Who comes, and how.
 #[derive(Clone, Debug)]
@@ -143,16 +145,21 @@ impl Visit {
         stop: &AtomicBool,
         each_second: impl FnMut(&Second, Duration),
     ) -> Result<Stretch, ShopError> {
-        let before = self.usage();
+        let before = shop::usage(&mut self.wire);
         let limits = self.limits;
         let ran = run::run(plan, lasts, &mut self.wire, &mut self.crowd, limits, stop, each_second)?;
-        let after = self.usage();
+        let after = shop::usage(&mut self.wire);
         let usage = before.zip(after).map(|(before, after)| Usage {
-            cpu_s: after.0 - before.0,
-            memory_bytes_before: before.1,
-            memory_bytes_after: after.1,
+            cpu_s: after.cpu_s - before.cpu_s,
+            memory_bytes_before: before.memory_bytes,
+            memory_bytes_after: after.memory_bytes,
         });
         Ok(Stretch { ran, rate, lasts, even, usage, limits })
+    }
+
+    /// Waits between two runs until the shop has nothing to do any more.
+    pub fn rest(&mut self, stop: &AtomicBool) {
+        shop::rest(&mut self.wire, REST, stop);
     }
 
     /// Looks for everything that the shop has acknowledged since the visit began.
@@ -165,25 +172,5 @@ impl Visit {
             examples: crowd.wrong.examples.clone(),
             ..Findings::default()
         })
-    }
-
-    /// Seconds on a processor and bytes of memory of the shop's process so far; `None` when it does not tell.
-    fn usage(&mut self) -> Option<(f64, f64)> {
-        let take = |text: &str, name: &str| -> Option<f64> {
-            text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
-        };
-        let told = shop::all(
-            &mut self.wire,
-            "reading the metrics",
-            1,
-            &mut |_, _, _| {},
-            |_, out| out.put("GET", &["/metrics"], Parts::default()),
-            |_, answer| {
-                let text = std::str::from_utf8(answer.body).ok()?;
-                Some((take(text, "process_cpu_seconds_total"), take(text, "process_resident_memory_bytes")))
-            },
-        );
-        let (cpu_s, memory) = told.ok()?.pop()?;
-        cpu_s.zip(memory)
     }
 }

@@ -96,6 +96,7 @@ fn sections(report: &Report) -> Vec<Section> {
         Some(Section { heading: "Operations", table: tables::operations(report) }),
         Some(Section { heading: "Reads and writes", table: tables::classes(report) }),
         Some(Section { heading: "Failures", table: tables::failures(report) }),
+        Some(Section { heading: "Rates that were tried before", table: tables::steps(report) }),
         promises,
     ];
     sections.into_iter().flatten().filter(|section| !section.table.is_empty()).collect()

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 pub use self::compare::{Change, Comparison, Judgement, compare};
 pub use crate::record::Limits;
 use crate::{
+    findmax::{Search, Step},
     operation::Operation,
     oracle::Findings,
     profile::Profile,
@@ -70,6 +71,9 @@ pub struct Report {
     /// Time on a processor for one request that was answered, as the shop tells.
     pub shop_cpu_us: Option<f64>,
     pub shop_memory_bytes: Option<MemoryBytes>,
+    /// The search that led to this rate, if there was one.
+    #[serde(default)]
+    pub findmax: Option<Search>,
     pub events: Vec<Event>,
     /// `None` when nobody looked.
     pub findings: Option<Findings>,
@@ -176,11 +180,25 @@ impl Report {
                 before: usage.memory_bytes_before as u64,
                 after: usage.memory_bytes_after as u64,
             }),
+            findmax: None,
             events,
             findings,
         };
         report.totals = report.totalled();
         report
+    }
+
+    /// The run as a step of a search: whether the shop could stand its rate.
+    pub fn as_step(&self) -> Step {
+        Step {
+            rate: self.rate,
+            sent_share: self.sent_share,
+            read_p99_us: self.reads.p99_us,
+            write_p99_us: self.writes.p99_us,
+            shed: self.shed(),
+            failed: self.failed(),
+            could: self.is_valid() && self.failed() + self.shed() == 0 && self.keeps_limits() != Some(false),
+        }
     }
 
     fn totalled(&self) -> Totals {

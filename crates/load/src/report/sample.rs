@@ -101,6 +101,7 @@ pub(super) fn silent() -> Report {
         generator_cpu_us: 12.5,
         shop_cpu_us: None,
         shop_memory_bytes: None,
+        findmax: None,
         events: Vec::new(),
         findings: None,
     }

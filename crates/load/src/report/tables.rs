@@ -168,6 +168,26 @@ pub(super) fn failures(report: &Report) -> Table {
     Table::new(2, ["operation", "failure", "count"], rows)
 }
 
+/// The rates that were tried before this one.
+pub(super) fn steps(report: &Report) -> Table {
+    let steps = report.findmax.iter().flat_map(|search| &search.steps);
+    Table::new(
+        1,
+        ["verdict", "requests/s", "sent", "p99 of reads ms", "p99 of writes ms", "shed", "failed"],
+        steps.map(|step| {
+            [
+                if step.could { "within the limits" } else { "too much" }.to_owned(),
+                number(step.rate.round()),
+                share(step.sent_share),
+                ms(step.read_p99_us),
+                ms(step.write_p99_us),
+                count(step.shed),
+                count(step.failed),
+            ]
+        }),
+    )
+}
+
 /// Everything that is one line.
 pub(super) fn facts(report: &Report) -> Vec<(&'static str, String)> {
     let sent = format!(
@@ -203,7 +223,12 @@ pub(super) fn facts(report: &Report) -> Vec<(&'static str, String)> {
     let memory = report.shop_memory_bytes.map(|bytes| {
         format!("{} before, {} after, of the shop", mebibytes(bytes.before), mebibytes(bytes.after))
     });
+    let found = report.findmax.as_ref().map(|search| match search.found {
+        Some(rate) => format!("{} requests/s", number(rate.round())),
+        None => "none".to_owned(),
+    });
     [
+        found.map(|found| ("highest rate within the limits", found)),
         Some(("sent", sent)),
         Some(("answered", answered)),
         report.limits.map(|_| ("in time", in_time)),
@@ -253,6 +278,43 @@ mod tests {
         let rows = [["shed", "1,000"], ["нет", "7"]].map(|row| row.map(str::to_owned));
         let table = Table::new(1, ["what", "n"], rows);
         assert_eq!(table.to_string(), "what      n\nshed  1,000\nнет       7\n");
+    }
+
+    #[test]
+    fn a_search_is_told_step_by_step() {
+        let mut report = super::super::sample::report(3, 1.0);
+        assert!(steps(&report).is_empty());
+        let could = report.as_step();
+        let could_not =
+            crate::findmax::Step { rate: 1_600.4, could: false, sent_share: 0.97, shed: 7, ..could };
+        report.findmax = Some(crate::findmax::Search { steps: vec![could, could_not], found: Some(1_000.0) });
+        let table = steps(&report).to_string();
+        assert_eq!(
+            table,
+            "verdict            requests/s     sent  p99 of reads ms  p99 of writes ms  shed  failed\n\
+             within the limits       1,000  100.0 %             8.00              32.0     0       0\n\
+             too much                1,600   97.0 %             8.00              32.0     7       0\n"
+        );
+        for told in [report.to_text(), report.to_html()] {
+            assert!(told.contains("too much") && told.contains("highest rate within the limits"), "{told}");
+        }
+        let json = serde_json::to_value(&report).expect("json");
+        assert_eq!(json["findmax"]["steps"][1]["could"], false);
+        assert_eq!(json["findmax"]["found"], 1_000.0);
+    }
+
+    /// The shop stands what is sent, answered and within the limits.
+    #[test]
+    fn a_step_is_too_much_for_any_reason() {
+        let with = |change: fn(&mut Report)| {
+            let mut report = super::super::sample::report(3, 1.0);
+            change(&mut report);
+            report.as_step().could
+        };
+        assert!(with(|_| {}));
+        assert!(!with(|report| report.sent_share = 0.9));
+        assert!(!with(|report| report.reads.p99_us = 250_000));
+        assert!(!with(|report| report.operations.values_mut().for_each(|of| of.shed = 1)));
     }
 
     #[test]

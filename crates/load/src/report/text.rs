@@ -38,6 +38,10 @@ fn write(report: &Report, out: &mut String) -> fmt::Result {
     if !failures.is_empty() {
         write!(out, "\n{failures}")?;
     }
+    let steps = tables::steps(report);
+    if !steps.is_empty() {
+        write!(out, "\n{steps}")?;
+    }
     write_events(report, out)?;
     write_findings(report, out)?;
     writeln!(out, "\nverdict: {}", report.verdict())?;

@@ -25,8 +25,13 @@ impl Report {
     pub fn is_good(&self, errors_allowed: bool) -> bool {
         self.findings.as_ref().is_none_or(Findings::is_right)
             && self.is_valid()
+            && !self.searched_in_vain()
             && !self.events.iter().any(Event::has_failed)
             && (errors_allowed || self.failed() + self.shed() == 0)
+    }
+
+    fn searched_in_vain(&self) -> bool {
+        self.findmax.as_ref().is_some_and(|search| search.found.is_none())
     }
 
     /// `None` when no limits are known, and when nothing was answered.
@@ -37,6 +42,9 @@ impl Report {
     /// One sentence for each reason why the run is not good.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = self.faults_of_load();
+        if self.searched_in_vain() {
+            faults.push("no rate was found that the shop stands within its limits".to_owned());
+        }
         if self.sent > 0 && self.answered() == 0 {
             faults.push("nothing was answered".to_owned());
         }
@@ -145,7 +153,7 @@ mod tests {
         super::sample::{report, silent},
         *,
     };
-    use crate::{operation::Operation, oracle::Check, record::OperationResult};
+    use crate::{findmax::Search, operation::Operation, oracle::Check, record::OperationResult};
 
     fn event(exit_code: Option<i32>, output: &str) -> Event {
         Event { at_s: 20.0, command: "kill shop".to_owned(), exit_code, output: output.to_owned() }
@@ -248,6 +256,11 @@ mod tests {
         let failed = with(|report| of_pages(report).failed = [("status 500".to_owned(), 1)].into());
         assert_eq!(failed, (false, true));
         assert_eq!(with(|report| report.interrupted = true), (false, false));
+        assert_eq!(with(|report| report.findmax = Some(Search::default())), (false, false));
+        let found = Search { found: Some(700.0), ..Search::default() };
+        let mut report = report(5, 1.0);
+        report.findmax = Some(found);
+        assert!(report.is_good(false));
         assert_eq!(with(|report| report.events = vec![event(Some(1), "")]), (false, false));
         let unfinished = with(|report| {
             report.findings.as_mut().expect("in the sample").not_looked = Some("nobody answers".to_owned());

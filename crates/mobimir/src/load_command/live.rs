@@ -3,7 +3,7 @@
 use std::{io::IsTerminal, time::Duration};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use mobimir_load::{Second, report::Report};
+use mobimir_load::{Second, findmax::Step};
 
 /// Elsewhere than in a terminal, a line every so many seconds.
 const LINE_EVERY_S: u64 = 10;
@@ -58,13 +58,14 @@ impl Live {
     }
 
     /// A step of the search for the highest rate.
-    pub(super) fn stepped(&mut self, rate: f64, could: bool, report: &Report) {
+    pub(super) fn stepped(&mut self, step: &Step) {
         self.says(&format!(
-            "{rate:>8.0} requests/s: {}; p99 {:.1} ms of reads, {:.1} ms of writes, sent {:.2} %",
-            if could { "within the limits" } else { "too much" },
-            report.reads.p99_us as f64 / 1_000.0,
-            report.writes.p99_us as f64 / 1_000.0,
-            report.sent_share * 100.0,
+            "{:>8.0} requests/s: {}; p99 {:.1} ms of reads, {:.1} ms of writes, sent {:.2} %",
+            step.rate,
+            if step.could { "within the limits" } else { "too much" },
+            step.read_p99_us as f64 / 1_000.0,
+            step.write_p99_us as f64 / 1_000.0,
+            step.sent_share * 100.0,
         ));
     }
 

@@ -21,7 +21,7 @@ use mobimir_core::{
 };
 use mobimir_load::{
     Findings, ShopError, Stretch, Visit, VisitSpec,
-    findmax::FindMax,
+    findmax::{FindMax, Search},
     profile::{self, Profile},
     report::{self, Limits, Report, compare},
 };
@@ -66,7 +66,7 @@ struct RunArgs {
     #[arg(long)]
     even: bool,
     /// Search the highest rate that keeps the limits, beginning with --rate; each step lasts as long as --for says
-    #[arg(long)]
+    #[arg(long, conflicts_with = "at")]
     findmax: bool,
     #[command(flatten)]
     visit: VisitArgs,
@@ -233,7 +233,13 @@ fn chosen_profile(name: &str) -> Result<Profile> {
 }
 
 fn load(args: RunArgs) -> Result<ExitCode> {
-    let mut loading = Loading::begin(args.visit, chosen_profile(&args.profile)?)?;
+    let profile = chosen_profile(&args.profile)?;
+    if let Some(field) = profile.once_only().filter(|_| args.findmax) {
+        let why = "every step of the search has to be the same load";
+        let message = format!("--findmax cannot be used with a profile that has {field}: {why}\n");
+        clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, message).exit();
+    }
+    let mut loading = Loading::begin(args.visit, profile)?;
     let (lasts, even) = (args.lasts, args.even);
     let rate = match args.findmax {
         true => loading.find_max(args.rate, lasts, even)?,
@@ -267,6 +273,7 @@ struct Loading {
     visit: Visit,
     live: Live,
     stop: Arc<AtomicBool>,
+    search: Option<Search>,
 }
 
 impl Loading {
@@ -284,7 +291,7 @@ impl Loading {
         };
         let mut live = Live::new();
         let visit = Visit::begin(spec, &mut |what, done, all| live.prepares(what, done, all))?;
-        Ok(Self { args, visit, live, stop })
+        Ok(Self { args, visit, live, stop, search: None })
     }
 
     fn report(
@@ -295,29 +302,34 @@ impl Loading {
         findings: Option<Findings>,
     ) -> Report {
         let machine = mobimir_load::machine::describe();
-        Report::of(self.visit.spec(), stretch, started_at, machine, events, findings)
+        let report = Report::of(self.visit.spec(), stretch, started_at, machine, events, findings);
+        Report { findmax: self.search.clone(), ..report }
     }
 
-    /// The highest rate that keeps the limits.
+    /// The highest rate that keeps the limits, or the last that was tried when there is none.
     fn find_max(&mut self, begin: f64, lasts: Duration, even: bool) -> Result<f64> {
-        let mut search = FindMax::from(begin);
+        let (mut search, mut steps, mut last) = (FindMax::from(begin), Vec::new(), begin);
         while let Some(rate) = search.next().filter(|_| !self.stop.load(Ordering::Relaxed)) {
+            last = rate;
             self.live.begins(rate, lasts);
             let Self { visit, live, stop, .. } = self;
             let stretch = visit.run(rate, lasts, even, stop, |second, at| live.second(second, at))?;
-            let step = self.report(&stretch, String::new(), Vec::new(), None);
-            let could =
-                step.is_valid() && step.failed() + step.shed() == 0 && step.keeps_limits() != Some(false);
-            self.live.stepped(rate, could, &step);
-            search.tell(could);
+            let step = self.report(&stretch, String::new(), Vec::new(), None).as_step();
+            self.live.stepped(&step);
+            search.tell(step.could);
+            steps.push(step);
+            // What one step has left to do is not the next one's.
+            self.visit.rest(&self.stop);
         }
-        let Some(found) = search.found() else {
-            bail!("no rate was found that the shop stands within its limits");
-        };
-        self.live.says(&format!(
-            "the highest rate within the limits: {found:.0} requests/s; once more, with a look at everything"
-        ));
-        Ok(found)
+        let found = search.found();
+        self.search = Some(Search { steps, found });
+        self.live.says(&match found {
+            Some(found) => format!(
+                "the highest rate within the limits: {found:.0} requests/s; once more, with a look at everything"
+            ),
+            None => "no rate was found that the shop stands within its limits; a look at everything".to_owned(),
+        });
+        Ok(found.unwrap_or(last))
     }
 
     /// The run itself, the look at everything afterwards, and what is to be said of both.
