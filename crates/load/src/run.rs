@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     io,
+    iter::Peekable,
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
@@ -25,6 +26,9 @@ const WAIT_MIN: Duration = Duration::from_micros(50);
 const WAIT_MAX: Duration = Duration::from_millis(100);
 /// After the end, what is due is sent for so long.
 const GRACE_NS: u64 = 1_000_000_000;
+/// So many wait until they can be sent, at most. What becomes due beyond is never sent, and missing in what was: a shop
+/// that is so far behind has been asked for too much.
+const DUE_MAX: usize = 1_000_000;
 /// So many that cannot be asked for now are tried before an answer is waited for.
 const WAITING_TRIED_MAX: usize = 16;
 
@@ -91,9 +95,8 @@ pub(crate) fn run(
     loop {
         let now = Instant::now();
         let now_ns = since(started, now);
-        while !interrupted && let Some(next) = plan.next_if(|(at_ns, _)| *at_ns <= now_ns) {
-            planned += 1;
-            due.push_back(next);
+        if !interrupted {
+            planned += fall_due(&mut plan, now_ns, &mut due, DUE_MAX);
         }
         // What became due in the last moments is still sent.
         let over = now_ns >= end_ns.saturating_add(GRACE_NS) || interrupted;
@@ -153,6 +156,23 @@ pub(crate) fn run(
     Ok(Ran { record, planned, sent, took, cpu: cpu_time().saturating_sub(cpu_before), interrupted })
 }
 
+/// Puts what has become due to what is. Says how much that is, with what does not fit.
+fn fall_due(
+    plan: &mut Peekable<impl Plan>,
+    now_ns: u64,
+    due: &mut VecDeque<(u64, Wish)>,
+    due_max: usize,
+) -> u64 {
+    let mut planned = 0;
+    while let Some(next) = plan.next_if(|(at_ns, _)| *at_ns <= now_ns) {
+        planned += 1;
+        if due.len() < due_max {
+            due.push_back(next);
+        }
+    }
+    planned
+}
+
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -209,6 +229,18 @@ mod tests {
         // Of a thousand, the four hundred that came in these two seconds waited for one second in the middle.
         assert!(latency.max_us >= 1_900_000, "{latency:?}");
         assert!(latency.p90_us >= 1_400_000, "{latency:?}");
+    }
+
+    /// However far a shop is behind, memory does not grow, and what was left out is not forgotten.
+    #[test]
+    fn what_does_not_fit_is_planned_and_not_sent() {
+        let mut plan = (0..10).map(|at_ns| (at_ns, Wish::Page(0))).peekable();
+        let mut due = VecDeque::new();
+        assert_eq!(fall_due(&mut plan, 5, &mut due, 4), 6);
+        assert_eq!(due.iter().map(|(at_ns, _)| *at_ns).collect::<Vec<u64>>(), [0, 1, 2, 3]);
+        due.pop_front();
+        assert_eq!(fall_due(&mut plan, 20, &mut due, 4), 4);
+        assert_eq!(due.len(), 4);
     }
 
     /// What could not be sent is not left out of the plan.
