@@ -35,6 +35,6 @@ pub use self::{
     record::{Latency, Limits, OperationResult, Second},
     replay::Trade,
     request::Request,
-    shop::{Progress, ShopError},
+    shop::{Progress, ShopError, Target},
     visit::{Stretch, Visit, VisitSpec},
 };

@@ -2,8 +2,9 @@
 
 use std::{
     collections::BTreeMap,
-    io,
-    net::{SocketAddr, ToSocketAddrs},
+    fmt, io,
+    net::{Ipv6Addr, SocketAddr, ToSocketAddrs},
+    str::FromStr,
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
@@ -52,12 +53,60 @@ pub enum ShopError {
     NoOperator,
 }
 
-/// Where the shop is, and what requests call it.
-pub(crate) fn address(url: &str) -> Result<(SocketAddr, &str), ShopError> {
-    let bad = || ShopError::BadAddress(url.to_owned());
-    let host = url.strip_prefix("http://").map(|host| host.trim_end_matches('/')).ok_or_else(bad)?;
-    let mut found = host.to_socket_addrs().map_err(|_| bad())?;
-    Ok((found.next().ok_or_else(bad)?, host))
+/// Where a shop is: `http://host` or `http://host:port`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// With its port, if one was named: what requests call the shop.
+    host: String,
+    has_port: bool,
+}
+
+impl FromStr for Target {
+    type Err = ShopError;
+
+    fn from_str(url: &str) -> Result<Self, ShopError> {
+        let bad = || ShopError::BadAddress(url.to_owned());
+        let host = url.strip_prefix("http://").ok_or_else(bad)?;
+        let host = host.strip_suffix('/').unwrap_or(host);
+        // The colons of an IPv6 address stand in brackets.
+        let after_brackets = host.rfind(']').map_or(0, |at| at + 1);
+        let (name, port) = match host[after_brackets..].rfind(':') {
+            Some(at) => (&host[..after_brackets + at], Some(&host[after_brackets + at + 1..])),
+            None => (host, None),
+        };
+        let is_name = |name: &str| {
+            let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+            match bare {
+                Some(bare) => bare.parse::<Ipv6Addr>().is_ok(),
+                None => {
+                    !name.is_empty()
+                        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+                }
+            }
+        };
+        if !is_name(name) || port.is_some_and(|port| port.parse::<u16>().is_err()) {
+            return Err(bad());
+        }
+        Ok(Self { host: host.to_owned(), has_port: port.is_some() })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}", self.host)
+    }
+}
+
+impl Target {
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        let port = if self.has_port { "" } else { ":80" };
+        let mut found = format!("{}{port}", self.host).to_socket_addrs()?;
+        found.next().ok_or(io::ErrorKind::NotFound.into())
+    }
 }
 
 /// Stock of a product in a zone.
@@ -409,6 +458,34 @@ mod tests {
         let mut wire = Wire::connect(server.address, "shop", 1, PATIENCE).expect("a connection");
         rest(&mut wire, PERIOD, &AtomicBool::new(false));
         looks.load(Ordering::SeqCst)
+    }
+
+    #[test]
+    fn a_shop_is_called_what_its_address_says() {
+        for (url, host, port) in [
+            ("http://127.0.0.1:8080", "127.0.0.1:8080", 8080),
+            ("http://localhost:8080/", "localhost:8080", 8080),
+            ("http://127.0.0.1", "127.0.0.1", 80),
+            ("http://[::1]:8080", "[::1]:8080", 8080),
+            ("http://[::1]", "[::1]", 80),
+        ] {
+            let target: Target = url.parse().expect(url);
+            assert_eq!(target.host(), host);
+            assert_eq!(target.address().expect(url).port(), port);
+            assert_eq!(target.to_string(), url.trim_end_matches('/'));
+        }
+        for url in [
+            "shop",
+            "https://shop",
+            "http://",
+            "http://:80",
+            "http://shop:99999",
+            "http://a b",
+            "http://a/b",
+            "http://::1",
+        ] {
+            assert!(matches!(url.parse::<Target>(), Err(ShopError::BadAddress(_))), "{url}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::{
     record::{Limits, Second},
     replay::{self, Trade},
     run::{self, Plan, Ran},
-    shop::{self, Progress, ShopError},
+    shop::{self, Progress, ShopError, Target},
     wire::Wire,
 };
 
@@ -21,8 +21,7 @@ const REST: Duration = Duration::from_secs(1);
 /// Who comes, and how.
 #[derive(Clone, Debug)]
 pub struct VisitSpec {
-    /// `http://host:port`
-    pub target: String,
+    pub target: Target,
     pub profile: Profile,
     pub connections: usize,
     /// The same seed makes the same people ask for the same things in the same order.
@@ -69,10 +68,10 @@ impl Visit {
         if spec.operator.is_none() && !spec.keep_stock {
             return Err(ShopError::NoOperator);
         }
-        let (address, host) = shop::address(&spec.target)?;
-        let refused = |reason| ShopError::NoConnection { address: spec.target.clone(), reason };
-        let mut wire =
-            Wire::connect(address, host, spec.connections, spec.answer_time_max).map_err(refused)?;
+        let refused = |reason| ShopError::NoConnection { address: spec.target.to_string(), reason };
+        let address = spec.target.address().map_err(refused)?;
+        let mut wire = Wire::connect(address, spec.target.host(), spec.connections, spec.answer_time_max)
+            .map_err(refused)?;
         let (profile, operator) = (&spec.profile, spec.operator.as_deref());
         let goods = shop::goods(&mut wire, profile, &mut Random::new(spec.seed), progress)?;
         let zones: BTreeSet<&String> = goods.products.iter().flat_map(|product| &product.zones).collect();

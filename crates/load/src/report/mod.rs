@@ -151,7 +151,7 @@ impl Report {
             format: FORMAT,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started_at,
-            target: spec.target.clone(),
+            target: spec.target.to_string(),
             profile: spec.profile.clone(),
             rate: *rate,
             lasts_s: lasts.as_secs_f64(),

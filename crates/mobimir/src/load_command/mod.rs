@@ -13,16 +13,16 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use mobimir_core::{
     policy::Period,
     time::{Clock, SystemClock},
 };
 use mobimir_load::{
-    Findings, ShopError, Stretch, Visit, VisitSpec,
+    Findings, ShopError, Stretch, Target, Visit, VisitSpec,
     findmax::{FindMax, Search},
-    profile::{self, Profile},
+    profile::{self, Profile, ProfileError},
     report::{self, Limits, Report, compare},
 };
 
@@ -54,8 +54,8 @@ enum LoadCommand {
 #[command(after_long_help = RUN_EXAMPLES)]
 struct RunArgs {
     /// What the crowd does: a file, or a built-in profile (see `mobimir load profiles`)
-    #[arg(long, value_name = "FILE|NAME", default_value = "black-friday")]
-    profile: String,
+    #[arg(long, value_name = "FILE|NAME", default_value = "black-friday", value_parser = chosen_profile)]
+    profile: Profile,
     /// Requests a second
     #[arg(long, default_value_t = 1_000.0, value_parser = rate)]
     rate: f64,
@@ -101,7 +101,7 @@ Examples:
 struct VisitArgs {
     /// The shop
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
-    target: String,
+    target: Target,
     /// Connections, each with one request under way at most
     #[arg(long, default_value_t = 128, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=20_000))]
     connections: usize,
@@ -166,7 +166,8 @@ struct CompareArgs {
   mobimir load profiles
   mobimir load profiles black-friday > evening.toml")]
 struct ProfilesArgs {
-    name: Option<String>,
+    #[arg(value_parser = built_in_profile)]
+    name: Option<&'static str>,
 }
 
 const RATE_MAX: f64 = 10_000_000.0;
@@ -197,20 +198,13 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode> {
             print(&text)?;
             Ok(ExitCode::SUCCESS)
         }
-        LoadCommand::Profiles(args) => profiles(args.name.as_deref()),
+        LoadCommand::Profiles(args) => profiles(args.name),
     }
 }
 
-fn profiles(name: Option<&str>) -> Result<ExitCode> {
-    match name {
-        Some(name) => {
-            let known = profile::BUILT_IN.iter().find(|(known, _)| *known == name);
-            // Says which there are.
-            let Some((_, text)) = known else {
-                bail!(Profile::built_in(name).err().context("no such profile")?)
-            };
-            print(text)?;
-        }
+fn profiles(text: Option<&str>) -> Result<ExitCode> {
+    match text {
+        Some(text) => print(text)?,
         None => {
             for (name, _) in profile::BUILT_IN {
                 print(&format!("{name:<16}{}\n", Profile::built_in(name)?.description))?;
@@ -225,21 +219,26 @@ fn read(path: &Path) -> Result<Report> {
     report::parse(&text).with_context(|| format!("{} is not the report of a run", path.display()))
 }
 
-fn chosen_profile(name: &str) -> Result<Profile> {
+fn chosen_profile(name: &str) -> Result<Profile, ProfileError> {
     match std::fs::read_to_string(name) {
-        Ok(text) => Ok(Profile::parse(&text, name)?),
-        Err(_) => Ok(Profile::built_in(name)?),
+        Ok(text) => Profile::parse(&text, name),
+        Err(_) => Profile::built_in(name),
     }
 }
 
+/// The text of a built-in profile. An error says which there are.
+fn built_in_profile(name: &str) -> Result<&'static str, ProfileError> {
+    Profile::built_in(name)?;
+    Ok(profile::BUILT_IN.iter().find(|(known, _)| *known == name).map_or("", |(_, text)| text))
+}
+
 fn load(args: RunArgs) -> Result<ExitCode> {
-    let profile = chosen_profile(&args.profile)?;
-    if let Some(field) = profile.once_only().filter(|_| args.findmax) {
+    if let Some(field) = args.profile.once_only().filter(|_| args.findmax) {
         let why = "every step of the search has to be the same load";
         let message = format!("--findmax cannot be used with a profile that has {field}: {why}\n");
         clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, message).exit();
     }
-    let mut loading = Loading::begin(args.visit, profile)?;
+    let mut loading = Loading::begin(args.visit, args.profile)?;
     let (lasts, even) = (args.lasts, args.even);
     let rate = match args.findmax {
         true => loading.find_max(args.rate, lasts, even)?,

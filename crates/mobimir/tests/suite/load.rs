@@ -217,10 +217,21 @@ fn too_much_to_do_is_said_at_the_door() {
 #[test]
 fn what_cannot_be_run_is_said_in_one_line() {
     for (arguments, code, words) in [
-        (&["load", "run", "--profile", "black-sunday"][..], 1, "there is no profile \"black-sunday\""),
+        (&["load", "run", "--profile", "black-sunday"][..], 2, "there is no profile \"black-sunday\""),
+        (&["load", "run", "--profile", "Cargo.toml"], 2, "unknown field `package`"),
+        (
+            &["load", "run", "--findmax", "--profile", "flash-sale"],
+            2,
+            "error: --findmax cannot be used with a profile that has requests_max",
+        ),
+        (
+            &["load", "run", "--findmax", "--at", "1s true"],
+            2,
+            "'--findmax' cannot be used with '--at <TIME COMMAND>'",
+        ),
         (
             &["load", "run", "--keep-stock", "--target", "shop"],
-            1,
+            2,
             "expected an address like http://127.0.0.1:8080",
         ),
         (&["load", "run"], 1, "needs the operator's token"),
@@ -233,7 +244,7 @@ fn what_cannot_be_run_is_said_in_one_line() {
         (&["load", "run", "--for", "soon"], 2, "expected a time like"),
         (&["load", "run", "--at", "kill"], 2, "expected a time and a command"),
         (&["load", "compare", "a.json", "b.json"], 1, "cannot read a.json"),
-        (&["load", "profiles", "black-sunday"], 1, "there is no profile"),
+        (&["load", "profiles", "black-sunday"], 2, "there is no profile"),
     ] {
         let (exit, _, error) = run(arguments);
         assert_eq!(exit, code, "{arguments:?}: {error}");
@@ -241,4 +252,6 @@ fn what_cannot_be_run_is_said_in_one_line() {
     }
     let (code, profiles, _) = run(&["load", "profiles"]);
     assert!(code == 0 && profiles.contains("black-friday") && profiles.contains("flash-sale"), "{profiles}");
+    let (code, profile, _) = run(&["load", "profiles", "flash-sale"]);
+    assert!(code == 0 && profile.contains("flash_stock = 10000"), "{profile}");
 }
