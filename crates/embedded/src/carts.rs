@@ -57,7 +57,7 @@ impl CartStore for EmbeddedStore {
     async fn read(&self, owner: Owner, now: Timestamp) -> StoreResult<Option<StoredCart>> {
         let cart = match self.shared().carts.get(&owner) {
             Some(cart) => Some(cart),
-            None => self.read(move |shared| shared.cart(owner)).await?,
+            None => self.read_in_place(move |shared| shared.cart(owner)).await?,
         };
         Ok(cart.and_then(|cart| cart.live(now)))
     }

@@ -28,7 +28,7 @@ impl EmbeddedStore {
     }
 
     pub(crate) async fn checkout_get(&self, id: OrderId) -> StoreResult<Option<Checkout>> {
-        self.read(move |shared| {
+        self.read_in_place(move |shared| {
             let found = shared.tables.get(&checkout::key(id))?;
             found.map(|bytes| checkout::decode(id, &bytes)).transpose()
         })

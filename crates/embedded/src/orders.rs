@@ -46,7 +46,7 @@ impl OrderStore for EmbeddedStore {
     }
 
     async fn get(&self, id: OrderId) -> StoreResult<Option<Order>> {
-        self.read(move |shared| {
+        self.read_in_place(move |shared| {
             let found = shared.tables.get(&order::key(id))?;
             found.map(|bytes| order::decode(id, &bytes).map(|stored| stored.order)).transpose()
         })
@@ -54,7 +54,7 @@ impl OrderStore for EmbeddedStore {
     }
 
     async fn history(&self, id: OrderId) -> StoreResult<Vec<StatusChange>> {
-        self.read(move |shared| {
+        self.read_in_place(move |shared| {
             let lines = shared.tables.keyspace(Space::Orders).prefix(&order_history::all(id).bytes);
             lines.map(|line| order_history::decode(&line.value().map_err(read_failed)?)).collect()
         })
@@ -90,7 +90,7 @@ impl OrderStore for EmbeddedStore {
         after: Option<OrderPosition>,
         limit: usize,
     ) -> StoreResult<Page<Order, OrderPosition>> {
-        self.read(move |shared| {
+        self.read_in_place(move |shared| {
             let snapshot = shared.tables.snapshot();
             // Newest first: the list starts past all of `to`, which is not part of it, and ends with `from`, which is.
             let all = order_by_user::all(user);

@@ -6,6 +6,7 @@
 //! At worst a read waits for one other.
 
 use std::{
+    cell::Cell,
     collections::VecDeque,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -32,7 +33,7 @@ const LOOKS_BEFORE_SLEEP: usize = 16;
 /// Reads that may wait at all. Beyond it callers are sent away.
 const QUEUE_READS_MAX: usize = 8_192;
 
-/// A read in place that took so long has waited for the disk.
+/// A read in place that took so long may have waited for the disk.
 const IN_PLACE_MS_MAX: u64 = 5;
 /// How long after that all reads go to the readers.
 const DISK_FELT_MS: u64 = 2_000;
@@ -72,7 +73,7 @@ impl Readers {
     }
 
     /// Runs `work`, which is short and finds what it needs in memory as a rule, right here: to hand it over would cost
-    /// more than the work itself. Once it was seen to wait for the disk, it goes to the readers for a while.
+    /// more than the work itself. Once a read was seen to wait for the disk, all go to the readers for a while.
     pub(crate) async fn run_in_place<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> StoreResult<T> + Send + 'static,
@@ -83,7 +84,7 @@ impl Readers {
         }
         let result = work();
         let ended_ms = self.now_ms();
-        if ended_ms - started_ms > IN_PLACE_MS_MAX {
+        if ended_ms - started_ms > IN_PLACE_MS_MAX && has_read_from_disk() {
             self.disk_felt_until_ms.store(ended_ms + DISK_FELT_MS, Ordering::Relaxed);
         }
         result
@@ -108,6 +109,20 @@ impl Readers {
         }
         answer.await.unwrap_or_else(|_| Err(unavailable("the read was abandoned, because its code panicked")))
     }
+}
+
+thread_local! {
+    /// What this thread had read from the disk when it was asked last.
+    static BYTES_READ: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Whether this thread has read from the disk since it was asked last. On a busy machine a read is late far more often because
+/// others ran. Where the system does not tell, it is taken for the disk.
+fn has_read_from_disk() -> bool {
+    let told = std::fs::read_to_string("/proc/thread-self/io").ok();
+    let bytes =
+        told.and_then(|text| text.lines().find_map(|line| line.strip_prefix("read_bytes: ")?.parse().ok()));
+    bytes.is_none_or(|bytes| BYTES_READ.replace(bytes) != bytes)
 }
 
 impl Drop for Readers {
@@ -204,11 +219,18 @@ mod tests {
             async || readers.run_in_place(move || Ok(thread::current().id() == here)).await.unwrap();
         assert!(read_here().await);
         readers.disk_felt_until_ms.store(0, Ordering::Relaxed);
-        let slow = readers.run_in_place(|| {
-            thread::sleep(Duration::from_millis(IN_PLACE_MS_MAX + 2));
-            Ok(())
-        });
-        slow.await.unwrap();
+        let slow = || {
+            readers.run_in_place(|| {
+                thread::sleep(Duration::from_millis(IN_PLACE_MS_MAX + 2));
+                Ok(())
+            })
+        };
+        has_read_from_disk();
+        slow().await.unwrap();
+        assert_eq!(readers.disk_felt_until_ms.load(Ordering::Relaxed), 0, "late, but not for the disk");
+        // As if something had been read from there.
+        BYTES_READ.set(u64::MAX);
+        slow().await.unwrap();
         assert!(readers.disk_felt_until_ms.load(Ordering::Relaxed) > 0);
         // However long the machine takes from there to here.
         readers.disk_felt_until_ms.store(u64::MAX, Ordering::Relaxed);

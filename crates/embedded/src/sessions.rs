@@ -44,7 +44,7 @@ impl SessionStore for EmbeddedStore {
     async fn get(&self, id: SessionId, now: Timestamp) -> StoreResult<Option<Session>> {
         let session = match self.shared().sessions.get(&id) {
             Some(session) => Some(session),
-            None => self.read(move |shared| shared.session(id)).await?,
+            None => self.read_in_place(move |shared| shared.session(id)).await?,
         };
         Ok(session.filter(|session| session.expires_at > now).map(|session| Session::clone(&session)))
     }

@@ -30,12 +30,12 @@ impl UserStore for EmbeddedStore {
     }
 
     async fn get(&self, id: UserId) -> StoreResult<Option<User>> {
-        self.read(move |shared| shared.user(id)).await
+        self.read_in_place(move |shared| shared.user(id)).await
     }
 
     async fn by_email(&self, email: &Email) -> StoreResult<Option<User>> {
         let key = user_by_email::key(email);
-        self.read(move |shared| match shared.tables.get(&key)? {
+        self.read_in_place(move |shared| match shared.tables.get(&key)? {
             Some(id) => shared.user(user_by_email::decode(&id)?),
             None => Ok(None),
         })
