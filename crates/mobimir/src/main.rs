@@ -22,6 +22,10 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use mobimir_core::time::{Clock, SystemClock};
 
+/// A request allocates some dozens of times, and what one thread allocated another often frees.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 #[command(name = "mobimir", version, about = "The data platform of the online shop «Мобильный мир»", after_help = EXAMPLES)]
 struct Cli {
