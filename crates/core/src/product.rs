@@ -433,7 +433,7 @@ impl ProductEdit {
 }
 
 /// A question to the catalogue. All conditions must hold.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProductQuery {
     pub category: Option<String>,
     pub price_min: Option<Money>,
@@ -459,7 +459,7 @@ pub enum ProductSort {
 
 /// Where a page of the catalogue ends: the sort key and, for equal keys, the id. Ids rise in every sort order but
 /// the descending one, where all runs backwards.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ProductPosition {
     Price(i64, ProductId),
     Name(String, ProductId),

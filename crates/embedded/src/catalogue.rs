@@ -3,6 +3,8 @@
 //! A query names facets; each has its products in the same order. The query walks all these lists at once and jumps
 //! in each to where the others are (a leapfrog join), so a page costs about its length, not that of the catalogue.
 
+mod pages;
+
 use std::ops::Deref;
 
 use fjall::{Iter, Readable, Slice, Snapshot};
@@ -17,6 +19,8 @@ use crate::{
     error::read_failed,
     records::product_index::{self, Facet, Order},
 };
+
+pub(crate) use pages::Pages;
 
 /// Places that one call looks at to find those with a fitting price in an order by name. A page may end here, with a
 /// `next`.

@@ -46,7 +46,7 @@ impl ProductStore for EmbeddedStore {
     async fn get(&self, id: ProductId) -> StoreResult<Option<Arc<Product>>> {
         match self.shared().products.get(&id) {
             Some(product) => Ok(Some(product)),
-            None => self.read(move |shared| shared.product(id)).await,
+            None => self.read_in_place(move |shared| shared.product(id)).await,
         }
     }
 
@@ -62,7 +62,7 @@ impl ProductStore for EmbeddedStore {
             }
         }
         if !missing.is_empty() {
-            let read = self.read(move |shared| {
+            let read = self.read_in_place(move |shared| {
                 let products = missing.into_iter().map(|id| shared.product(id));
                 products.filter_map(Result::transpose).collect::<StoreResult<Vec<_>>>()
             });
@@ -142,23 +142,23 @@ impl ProductStore for EmbeddedStore {
     }
 
     async fn list(&self, query: ProductQuery) -> StoreResult<Page<Arc<Product>, ProductPosition>> {
-        let costs_its_page = catalogue::costs_its_page(&query);
+        let is_short = catalogue::costs_its_page(&query) || self.shared().pages.has(&query);
         let read = move |shared: &Shared| {
-            let found = catalogue::find(&shared.tables, &query)?;
+            let found = shared.pages.get_or_find(&query, || catalogue::find(&shared.tables, &query))?;
             // The index was read a moment before the products; one that was changed in between may match no more.
             // Its name is not stemmed again for that: it cannot have become something else altogether.
             let conditions = ProductQuery { terms: BTreeSet::new(), ..query };
             let mut items = Vec::with_capacity(found.ids.len());
-            for id in found.ids {
-                items.extend(shared.product(id)?.filter(|product| conditions.matches(product)));
+            for id in &found.ids {
+                items.extend(shared.product(*id)?.filter(|product| conditions.matches(product)));
             }
-            Ok(Page { items, next: found.next })
+            Ok(Page { items, next: found.next.clone() })
         };
-        if costs_its_page { self.read_in_place(read).await } else { self.read(read).await }
+        if is_short { self.read_in_place(read).await } else { self.read(read).await }
     }
 
     async fn categories(&self) -> StoreResult<Vec<String>> {
-        self.read(|shared| catalogue::categories(&shared.tables)).await
+        self.read_in_place(|shared| catalogue::categories(&shared.tables)).await
     }
 
     async fn with_holds(
@@ -226,6 +226,7 @@ impl Shared {
                 }
             }
             before.into_keys().for_each(|key| txn.remove(key));
+            self.pages.stage(stored, &product);
         }
         let oldest_hold = product_holds::oldest(&product);
         if stored.and_then(product_holds::oldest) != oldest_hold {

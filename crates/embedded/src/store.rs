@@ -13,6 +13,7 @@ use mobimir_core::{
 use crate::{
     cache::ReadCache,
     carts::{CartState, Waiting},
+    catalogue::Pages,
     directory::{self, OpenError},
     engine::{Engine, EngineStats, GroupObserver, Tables, TablesOptions, Txn},
     readers::Readers,
@@ -64,6 +65,7 @@ struct Inner {
 pub(crate) struct Shared {
     pub(crate) tables: Tables,
     pub(crate) products: Arc<ReadCache<ProductId, Product>>,
+    pub(crate) pages: Arc<Pages>,
     pub(crate) carts: Arc<ReadCache<Owner, CartState>>,
     pub(crate) carts_to_list: Waiting,
     pub(crate) sessions: Arc<ReadCache<SessionId, Session>>,
@@ -95,13 +97,18 @@ impl EmbeddedStore {
         let shared = Arc::new(Shared {
             tables: tables.clone(),
             products: Arc::new(ReadCache::new(options.product_cache_items, |_| 1)),
+            pages: Arc::new(Pages::new()),
             carts: Arc::new(ReadCache::new(options.cart_cache_items, CartState::weight)),
             carts_to_list: Waiting::default(),
             sessions: Arc::new(ReadCache::new(options.session_cache_items, |_| 1)),
             lock,
         });
-        let observers: Vec<Arc<dyn GroupObserver>> =
-            vec![shared.products.clone(), shared.carts.clone(), shared.sessions.clone()];
+        let observers: Vec<Arc<dyn GroupObserver>> = vec![
+            shared.products.clone(),
+            shared.pages.clone(),
+            shared.carts.clone(),
+            shared.sessions.clone(),
+        ];
         let engine = Engine::start(tables, observers).map_err(OpenError::Thread)?;
         let readers = Readers::start().map_err(OpenError::Thread)?;
         Ok(Self { inner: Arc::new(Inner { readers, engine, shared }) })
