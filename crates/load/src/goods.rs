@@ -29,13 +29,7 @@ struct Category {
     prices: Vec<String>,
 }
 
-/// A page of the catalogue.
-#[derive(Deserialize)]
-pub(crate) struct Page {
-    pub(crate) items: Vec<Listed>,
-    pub(crate) next: Option<String>,
-}
-
+/// A product in a page of the catalogue.
 #[derive(Deserialize)]
 pub(crate) struct Listed {
     product_id: String,

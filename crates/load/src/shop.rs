@@ -15,7 +15,7 @@ use serde::Deserialize;
 use crate::{
     asking::{Heard, ask_all},
     crowd::{Shopper, code, shown},
-    goods::{Goods, Listed, Page},
+    goods::{Goods, Listed},
     profile::Profile,
     record::Limits,
     request::{Parts, Request, encoded},
@@ -25,7 +25,8 @@ use crate::{
 /// How long to try before the shop is said not to be able to.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(500);
-const PAGE_PRODUCTS: usize = 100;
+/// As many as a page of a list may have.
+const PAGE_ITEMS: &str = "limit=100";
 /// A shop that never comes to rest is not waited for longer.
 const RESTS_MAX: usize = 10;
 /// What an idle shop uses at most: it looks after itself every second.
@@ -133,20 +134,20 @@ pub(crate) fn goods(
     progress: Progress<'_>,
 ) -> Result<Goods, ShopError> {
     let wanted = profile.goods.products_max;
-    let (mut listed, mut after): (Vec<Listed>, Option<String>) = (Vec::new(), None);
-    loop {
-        let path = match &after {
-            Some(after) => format!("/v1/products?limit={PAGE_PRODUCTS}&after={}", encoded(after)),
-            None => format!("/v1/products?limit={PAGE_PRODUCTS}"),
-        };
-        let page: Page = one(wire, "reading the catalogue", &path, None)?;
-        listed.extend(page.items);
-        progress("reading the catalogue", listed.len().min(wanted) as u64, wanted as u64);
-        after = page.next;
-        if after.is_none() || listed.len() >= wanted {
-            break;
-        }
-    }
+    let (what, mut listed): (&str, Vec<Listed>) = ("reading the catalogue", Vec::new());
+    lists(
+        wire,
+        what,
+        1,
+        &mut |_, _, _| {},
+        |_| "/v1/products?".to_owned(),
+        |_| Parts::default(),
+        |_, products| {
+            listed.extend(products);
+            progress(what, listed.len().min(wanted) as u64, wanted as u64);
+            listed.len() < wanted
+        },
+    )?;
     listed.truncate(wanted);
     Goods::new(listed, &profile.goods, random).ok_or(ShopError::NoProducts)
 }
@@ -385,6 +386,47 @@ pub(crate) fn one<T: for<'a> Deserialize<'a>>(
         |_, answer| (answer.status == 200).then(|| serde_json::from_slice(answer.body).ok()).flatten(),
     )?;
     found.pop().ok_or_else(|| ShopError::Refused { what: what.to_owned(), answer: "nothing".to_owned() })
+}
+
+/// Many lists, each page by page for as long as somebody takes them. All are read at the same time. A path ends with `?` or
+/// `&`.
+pub(crate) fn lists<'a, T: for<'b> Deserialize<'b>>(
+    wire: &mut Wire,
+    what: &str,
+    count: usize,
+    progress: Progress<'_>,
+    path: impl Fn(usize) -> String,
+    parts: impl Fn(usize) -> Parts<'a>,
+    mut take: impl FnMut(usize, Vec<T>) -> bool,
+) -> Result<(), ShopError> {
+    #[derive(Deserialize)]
+    struct Page<T> {
+        items: Vec<T>,
+        next: Option<String>,
+    }
+    // Which have a next page, and where it begins.
+    let mut open: Vec<(usize, String)> = (0..count).map(|list| (list, String::new())).collect();
+    while !open.is_empty() {
+        let pages: Vec<Page<T>> = all(
+            wire,
+            what,
+            open.len(),
+            progress,
+            |number, out| {
+                let (list, after) = &open[number];
+                out.put("GET", &[&path(*list), PAGE_ITEMS, after], parts(*list));
+            },
+            |_, answer| (answer.status == 200).then(|| serde_json::from_slice(answer.body).ok()).flatten(),
+        )?;
+        let read = std::mem::take(&mut open).into_iter().zip(pages);
+        open = read
+            .filter_map(|((list, _), page)| {
+                let goes_on = take(list, page.items);
+                page.next.filter(|_| goes_on).map(|next| (list, format!("&after={}", encoded(&next))))
+            })
+            .collect();
+    }
+    Ok(())
 }
 
 /// Many things, each asked for until it comes.

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use super::{
     Asked, Crowd, Pending, Shopper, What,
     ledger::{Done, Placed},
+    order::OrderAnswer,
 };
 use crate::wire::{Answer, Lost, Outcome};
 
@@ -20,19 +21,6 @@ pub(crate) enum Verdict {
     Lost(Lost),
     /// An answer that cannot be right.
     Wrong,
-}
-
-#[derive(Deserialize)]
-pub(crate) struct OrderAnswer<'a> {
-    pub(crate) order_id: &'a str,
-    #[serde(borrow)]
-    pub(crate) items: Vec<LineAnswer<'a>>,
-}
-
-#[derive(Deserialize)]
-pub(crate) struct LineAnswer<'a> {
-    pub(crate) product_id: &'a str,
-    pub(crate) quantity: u64,
 }
 
 #[derive(Deserialize)]
@@ -146,9 +134,9 @@ impl Crowd {
     }
 
     fn placed(&mut self, user: u32, pending: Pending, answer: Answer<'_>) -> Verdict {
-        let parsed: Option<OrderAnswer<'_>> = serde_json::from_slice(answer.body).ok();
-        let lines = parsed.as_ref().and_then(|order| self.numbered(&order.items));
-        let (Some(order), Some(lines)) = (parsed, lines) else {
+        let parsed = OrderAnswer::parse(answer.body);
+        let known = parsed.as_ref().and_then(|order| self.numbered(&order.items).zip(order.created_at()));
+        let (Some(order), Some((lines, created_at))) = (parsed, known) else {
             self.wrong.tell(|| format!("an order was answered with {}", shown(answer.body)));
             return Verdict::Wrong;
         };
@@ -163,14 +151,19 @@ impl Crowd {
                 })
             }
         };
+        let zone = &self.zones[usize::from(pending.zone)];
+        let other = other
+            .or_else(|| order.fault())
+            .or_else(|| (order.geo_zone != zone).then(|| format!("{} instead of {zone}", order.geo_zone)));
         let id: Box<str> = order.order_id.into();
         shopper.last_order = Some(id.clone());
         let lines = lines.into_iter().collect();
-        self.placed.push(Placed { id: id.clone(), shopper: user, zone: pending.zone, lines });
+        let (zone, digest) = (pending.zone, order.digest());
+        self.placed.push(Placed { id: id.clone(), shopper: user, zone, lines, digest, created_at });
         match other {
             None => Verdict::Fine,
             Some(other) => {
-                self.wrong.tell(|| format!("order {id} has other lines than were ordered: {other}"));
+                self.wrong.tell(|| format!("order {id} is not what was ordered: {other}"));
                 Verdict::Wrong
             }
         }

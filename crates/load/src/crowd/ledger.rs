@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use mobimir_core::time::Timestamp;
+
 /// How many units of a product are in a cart: between these, as far as can be known when answers are lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Units {
@@ -101,6 +103,9 @@ pub(crate) struct Placed {
     pub(crate) shopper: u32,
     pub(crate) zone: u16,
     pub(crate) lines: Box<[(u32, u64)]>,
+    /// Stands for all that the answer said of it, with its prices and its total.
+    pub(crate) digest: u64,
+    pub(crate) created_at: Timestamp,
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 mod hearing;
 mod ledger;
+mod order;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,8 +17,9 @@ use std::{
 use mobimir_core::random::Random;
 
 pub(crate) use self::{
-    hearing::{LineAnswer, OrderAnswer, Verdict, code, shown},
+    hearing::{Verdict, code, shown},
     ledger::{KnownCart, Placed},
+    order::{LineAnswer, OrderAnswer},
 };
 use crate::{
     goods::Goods,

@@ -8,6 +8,7 @@ use super::{
     tables::{self, Table},
     wording::{plain, seconds},
 };
+use crate::oracle::Findings;
 
 const STYLE: &str = include_str!("../../templates/report.css");
 /// Of what an event's command has printed.
@@ -37,6 +38,7 @@ struct Page {
     examples: Vec<String>,
     was_looked_at: bool,
     not_looked: Option<String>,
+    left_out: Vec<String>,
     profile: String,
     machine: String,
     version: String,
@@ -71,11 +73,8 @@ impl Page {
             figures: charts::figures(report),
             sections: sections(report),
             events: events(report),
-            examples: findings
-                .iter()
-                .flat_map(|findings| &findings.examples)
-                .map(|example| plain(example))
-                .collect(),
+            examples: told(findings, |findings| &findings.examples),
+            left_out: told(findings, |findings| &findings.left_out),
             was_looked_at: findings.is_some(),
             not_looked: findings.and_then(|findings| findings.not_looked.as_deref()).map(plain),
             profile: toml::to_string(&report.profile).unwrap_or_else(|error| error.to_string()),
@@ -84,6 +83,10 @@ impl Page {
             format: report.format,
         }
     }
+}
+
+fn told(findings: Option<&Findings>, lines: fn(&Findings) -> &Vec<String>) -> Vec<String> {
+    findings.into_iter().flat_map(lines).map(|line| plain(line)).collect()
 }
 
 fn sections(report: &Report) -> Vec<Section> {
@@ -202,6 +205,7 @@ mod tests {
         report.events = vec![Event { at_s: 2.0, command: evil(), exit_code: Some(0), output: evil() }];
         let findings = report.findings.as_mut().expect("in the sample");
         (findings.examples, findings.not_looked) = (vec![evil()], Some(evil()));
+        findings.left_out = vec![evil()];
         let product = report.operations.values_mut().next().expect("in the sample");
         product.failed = [(evil(), 1)].into();
         let html = report.to_html();

@@ -50,6 +50,7 @@ pub(super) fn report(lasts: u64, slower: f64) -> Report {
         findings: Some(Findings {
             orders: right(writes.count - 3),
             histories: right(writes.count - 3),
+            days: Some(right(writes.count - 3)),
             unasked_orders: right(writes.count - 3),
             carts: right(600),
             stock: right(3_000),

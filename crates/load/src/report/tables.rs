@@ -77,12 +77,13 @@ pub(super) struct Checked {
 }
 
 pub(super) fn checks(report: &Report, findings: &Findings) -> Vec<Checked> {
-    let Findings { orders, histories, unasked_orders, carts, stock, invariants, .. } = findings;
+    let Findings { orders, histories, days, unasked_orders, carts, stock, invariants, .. } = findings;
     let answers = Check { looked_at: report.sent, wrong: findings.answers_wrong };
     let lost = Check { looked_at: findings.settled + findings.unsettled, wrong: findings.unsettled };
     [
-        (Some("ORD-1"), "acknowledged orders, by id", Some(*orders)),
+        (Some("ORD-1"), "acknowledged orders, by id, as they were acknowledged", Some(*orders)),
         (Some("ORD-1"), "acknowledged orders, in the history of their owner", Some(*histories)),
+        (Some("ORD-1"), "acknowledged orders, in the list of their day", *days),
         (Some("ORD-2"), "orders in histories, each asked for and there once", Some(*unasked_orders)),
         (Some("CRT-1"), "carts, against what was acknowledged", Some(*carts)),
         (Some("STK-1, STK-2"), "stocks of a product in a zone", Some(*stock)),
@@ -321,9 +322,9 @@ mod tests {
     fn what_nobody_looked_at_is_no_row() {
         let report = super::super::sample::report(3, 1.0);
         let mut findings = report.findings.clone().expect("in the sample");
-        assert_eq!(promises(&report, &findings).rows.len(), 8);
+        assert_eq!(promises(&report, &findings).rows.len(), 9);
         findings.invariants = None;
-        assert_eq!(promises(&report, &findings).rows.len(), 7);
+        assert_eq!(promises(&report, &findings).rows.len(), 8);
     }
 
     #[test]

@@ -68,6 +68,9 @@ fn write_findings(report: &Report, out: &mut String) -> fmt::Result {
         return writeln!(out, "\nnobody looked for what was acknowledged");
     };
     write!(out, "\n{}", tables::promises(report, findings))?;
+    for left_out in &findings.left_out {
+        writeln!(out, "\nnot looked at: {}", plain(left_out))?;
+    }
     if let Some(reason) = &findings.not_looked {
         writeln!(out, "\nthe look afterwards could not be finished: {}", plain(reason))?;
     }
@@ -104,15 +107,16 @@ mod tests {
         CPU        12.5 us of the generator for a request sent, 84.5 us of the shop for a request answered
         memory     120.0 MiB before, 144.0 MiB after, of the shop
 
-        promise       what                                                looked at  wrong
-        ORD-1         acknowledged orders, by id                                997      0
-        ORD-1         acknowledged orders, in the history of their owner        997      0
-        ORD-2         orders in histories, each asked for and there once        997      0
-        CRT-1         carts, against what was acknowledged                      600      0
-        STK-1, STK-2  stocks of a product in a zone                           3,000      0
-        -             promises, as the shop itself has counted                   12      0
-        -             requests, by whether the answer can be right           10,000      0
-        -             orders whose answer was lost, asked for again               3      0
+        promise       what                                                  looked at  wrong
+        ORD-1         acknowledged orders, by id, as they were acknowledged       997      0
+        ORD-1         acknowledged orders, in the history of their owner          997      0
+        ORD-1         acknowledged orders, in the list of their day               997      0
+        ORD-2         orders in histories, each asked for and there once          997      0
+        CRT-1         carts, against what was acknowledged                        600      0
+        STK-1, STK-2  stocks of a product in a zone                             3,000      0
+        -             promises, as the shop itself has counted                     12      0
+        -             requests, by whether the answer can be right             10,000      0
+        -             orders whose answer was lost, asked for again                 3      0
 
         verdict: good: sent as planned, nothing failed, limits kept, every promise kept
         ");
@@ -130,11 +134,13 @@ mod tests {
         let findings = report.findings.as_mut().expect("in the sample");
         findings.examples = vec!["CRT-1: the cart of shopper 7 has 2 of it".to_owned()];
         findings.not_looked = Some("nobody\nanswers".to_owned());
+        findings.left_out = vec!["the lists of days".to_owned()];
         let text = report.to_text();
         for told in [
             "\nevents\nat 4.0 s: kill \u{fffd}[31m shop (exit 1)\n    line 4\n",
             "\n    line 8\nat 6.5 s: sleep 9 (ended by a signal)\n",
             "\n\nthe look afterwards could not be finished: nobody\u{fffd}answers\n",
+            "\n\nnot looked at: the lists of days\n",
             "\nexamples\n- CRT-1: the cart of shopper 7 has 2 of it\n",
             "\nverdict: not valid: this was not the load that was asked for\n- interrupted after 10.0 s\n",
             "\n- the command at 4.0 s failed: kill \u{fffd}[31m shop (exit 1)\n",

@@ -1,6 +1,7 @@
 //! `mobimir load` against a shop: what it counts, and that it notices what is wrong.
 
 use std::{
+    io::{BufRead, BufReader},
     path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -68,6 +69,9 @@ fn ended(child: Child, out: &Path) -> (Option<i32>, String, Value) {
     (output.status.code(), said, serde_json::from_slice(&report).unwrap())
 }
 
+/// Everything that is looked at with an operator's token.
+const CHECKS: [&str; 7] = ["orders", "histories", "days", "unasked_orders", "carts", "stock", "invariants"];
+
 fn demo(dir: &TempDir) -> Process {
     Process::start(&["demo", "--products", "60"], &dir.path().join("data"), &[])
 }
@@ -81,7 +85,7 @@ fn a_run_on_a_sound_shop_finds_everything_in_order() {
     let valid = report["sent_share"].as_f64().unwrap() >= 0.999;
     assert_eq!(code, Some(if valid { 0 } else { 1 }), "{said}");
     let findings = &report["findings"];
-    for check in ["orders", "histories", "unasked_orders", "carts", "stock", "invariants"] {
+    for check in CHECKS {
         assert!(findings[check]["looked_at"].as_u64().unwrap() > 0, "{check}: {findings}");
         assert_eq!(findings[check]["wrong"], 0, "{check}: {findings}");
     }
@@ -90,6 +94,17 @@ fn a_run_on_a_sound_shop_finds_everything_in_order() {
         assert_eq!(report["operations"][operation]["failed"], json!({}), "{operation}: {said}");
     }
     assert!(report["shop_cpu_us"].as_f64().unwrap() > 0.0);
+    // What a benchmark reads.
+    let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{value} in {report}"));
+    assert!(number(&report["totals"]["goodput"]) <= number(&report["totals"]["answered"]));
+    assert!(report["totals"]["goodput_per_s"].as_f64().unwrap() > 0.0);
+    assert!(number(&report["seconds"][0]["reads"]["p99_us"]) > 0);
+    assert_eq!(findings["left_out"], json!([]));
+    for promise in ["ORD-1", "ORD-2", "ORD-3", "CRT-1", "STK-1"] {
+        assert_eq!(findings["by_promise"][promise], 0, "{promise}: {findings}");
+    }
+    assert!(number(&findings["flash"]["units_sold"]) > 0, "{findings}");
+    assert_eq!(findings["flash"]["units_sold"], findings["flash"]["units_ordered"]);
     let page = std::fs::read_to_string(out.with_extension("html")).unwrap();
     assert!(page.contains("<svg") && page.contains("a bit of everything"), "{page}");
 
@@ -101,6 +116,48 @@ fn a_run_on_a_sound_shop_finds_everything_in_order() {
     let (code, said, error) = run(&["load", "compare", first.to_str().unwrap(), second.to_str().unwrap()]);
     assert_eq!(code, 0, "{error}");
     assert!(said.contains("product_page"), "{said}");
+}
+
+/// Without the operator's token less can be looked at, which is said and is no reason to fail. A limit of one kind alone
+/// is kept to.
+#[test]
+fn a_visitor_looks_at_what_visitors_may_see() {
+    let dir = TempDir::new().unwrap();
+    let (shop, out) = (demo(&dir), dir.path().join("report"));
+    let mut command = load(&shop, &out, GENTLE, &["--for", "1s", "--keep-stock", "--read-p99", "9s"]);
+    let child = command.env_remove("MOBIMIR_OPERATOR_TOKEN").spawn().unwrap();
+    let (_, said, report) = ended(child, &out);
+    let findings = &report["findings"];
+    assert_eq!((&findings["days"], &findings["not_looked"]), (&Value::Null, &Value::Null), "{said}");
+    assert!(findings["left_out"][0].as_str().unwrap().contains("the lists of days"), "{said}");
+    assert_eq!(report["limits"], json!({ "read_p99_us": 9_000_000, "write_p99_us": null }));
+    // The other one is that of the policy, for those who may know it.
+    let (_, said, report) =
+        ended(load(&shop, &out, GENTLE, &["--for", "1s", "--write-p99", "9s"]).spawn().unwrap(), &out);
+    assert_eq!(report["limits"]["write_p99_us"], 9_000_000, "{said}");
+    assert!(report["limits"]["read_p99_us"].as_u64().unwrap() > 0, "{said}");
+}
+
+/// Also when somebody ends it.
+#[test]
+fn a_search_for_the_highest_rate_is_told_step_by_step() {
+    let dir = TempDir::new().unwrap();
+    let (shop, out) = (demo(&dir), dir.path().join("report"));
+    let rate = ["--rate", "20", "--connections", "16"];
+    let mut child = load(&shop, &out, rate, &["--findmax", "--for", "1s"]).spawn().unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let step = errors.find(|line| line.contains(" requests/s: ")).expect("a step");
+    assert!(step.contains("20 requests/s: ") && step.contains("sent "), "{step}");
+    let interrupted = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(interrupted.success());
+    let more: Vec<String> = errors.collect();
+    let (code, said, report) = ended(child, &out);
+    assert_eq!(code, Some(1), "{said} {more:?}");
+    let step = &report["findmax"]["steps"][0];
+    assert_eq!(step["rate"], 20.0, "{said}");
+    assert!(step["could"].is_boolean() && step["read_p99_us"].as_u64().unwrap() > 0, "{step}");
+    let page = std::fs::read_to_string(out.with_extension("html")).unwrap();
+    assert!(page.contains("Rates that were tried before"), "{page}");
 }
 
 /// A history that was imported is placed once more.
@@ -184,7 +241,7 @@ fn a_shop_that_is_killed_loses_nothing_that_it_acknowledged() {
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     let report = std::fs::read(out.with_extension("json")).unwrap_or_else(|error| panic!("{error}: {said}"));
     let report: Value = serde_json::from_slice(&report).unwrap();
-    for check in ["orders", "histories", "unasked_orders", "carts", "stock", "invariants"] {
+    for check in CHECKS {
         assert_eq!(report["findings"][check]["wrong"], 0, "{check}: {said}");
     }
     assert_eq!(report["findings"]["unsettled"], 0, "{said}");
@@ -202,7 +259,7 @@ fn too_much_to_do_is_said_at_the_door() {
     let much = ["--rate", "20000", "--connections", "400"];
     let child = load(&shop, &out, much, &["--for", "3s", "--allow-errors"]).spawn().unwrap();
     let (_, said, report) = ended(child, &out);
-    for check in ["orders", "histories", "unasked_orders", "carts", "stock", "invariants"] {
+    for check in CHECKS {
         assert_eq!(report["findings"][check]["wrong"], 0, "{check}: {said}");
     }
     let shed = |operation: &str| {

@@ -1,5 +1,7 @@
 //! Whether the shop kept its promises: everything that it acknowledged is looked for when the load is over.
 
+mod days;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     time::{Duration, Instant},
@@ -7,26 +9,31 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use self::days::{LIST_PATIENCE, days};
 use crate::{
     asking::{Heard, ask_all},
     crowd::{Crowd, LineAnswer, OrderAnswer, Wrong},
-    request::encoded,
-    shop::{self, AllStock, Progress, ShopError, Stock, all},
+    shop::{self, AllStock, Progress, ShopError, Stock, all, lists},
     wire::Wire,
 };
 
 /// How long a shop may take to finish what it has begun: the reconciler's time for a checkout that was left open.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(60);
 const SETTLE_PAUSE: Duration = Duration::from_millis(500);
-const PAGE_ORDERS: usize = 100;
+/// What is left out without an operator's token.
+const FOR_OPERATORS: &str =
+    "the lists of days, what is reserved and sold, and the shop's own count: only an operator may see them";
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Findings {
-    /// ORD-1: every acknowledged order, by its id.
+    /// ORD-1: every acknowledged order, by its id, with the lines, prices and total of the answer.
     pub orders: Check,
     /// ORD-1: every acknowledged order, in its owner's history.
     pub histories: Check,
+    /// ORD-1: every acknowledged order, in the list of its day. Nobody but an operator may read it.
+    #[serde(default)]
+    pub days: Option<Check>,
     /// ORD-2: no order that nobody was told of, and none twice.
     pub unasked_orders: Check,
     /// CRT-1: every cart, against what was acknowledged.
@@ -50,6 +57,9 @@ pub struct Findings {
     /// Why not everything could be looked at.
     #[serde(default)]
     pub not_looked: Option<String>,
+    /// What nobody was to look at, and why.
+    #[serde(default)]
+    pub left_out: Vec<String>,
     pub examples: Vec<String>,
 }
 
@@ -73,10 +83,9 @@ pub struct Check {
 
 impl Findings {
     pub fn is_right(&self) -> bool {
-        let Self { orders, histories, unasked_orders, carts, stock, invariants, .. } = self;
-        let checks =
-            [Some(*orders), Some(*histories), Some(*unasked_orders), Some(*carts), Some(*stock), *invariants];
-        checks.into_iter().flatten().all(|check| check.wrong == 0)
+        let Self { orders, histories, days, unasked_orders, carts, stock, invariants, .. } = self;
+        let always = [orders, histories, unasked_orders, carts, stock];
+        always.into_iter().chain(days).chain(invariants).all(|check| check.wrong == 0)
             && self.answers_wrong == 0
             && self.unsettled == 0
             && self.not_looked.is_none()
@@ -87,12 +96,6 @@ impl Findings {
 struct CartAnswer<'a> {
     #[serde(borrow)]
     items: Vec<LineAnswer<'a>>,
-}
-
-#[derive(Deserialize)]
-struct OrderPage {
-    items: Vec<OrderId>,
-    next: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -133,10 +136,14 @@ pub(crate) fn look(
     let answers_wrong = wrong.count;
     let orders = orders(wire, crowd, &mut wrong, progress)?;
     let (histories, unasked_orders) = histories(wire, crowd, &before.orders, &mut wrong, progress)?;
+    let days = match operator {
+        Some(operator) => Some(days(wire, crowd, operator, LIST_PATIENCE, &mut wrong, progress)?),
+        None => None,
+    };
     let carts = carts(wire, crowd, &mut wrong, progress)?;
     let (stock, stock_after) = stock(wire, crowd, &before.stock, operator, &mut wrong, progress)?;
     let mut by_promise: BTreeMap<String, u64> = [
-        ("ORD-1", orders.wrong + histories.wrong),
+        ("ORD-1", orders.wrong + histories.wrong + days.map_or(0, |days| days.wrong)),
         ("ORD-2", unasked_orders.wrong),
         ("CRT-1", carts.wrong),
         ("STK-1", stock.wrong),
@@ -150,6 +157,7 @@ pub(crate) fn look(
     Ok(Findings {
         orders,
         histories,
+        days,
         unasked_orders,
         carts,
         stock,
@@ -162,6 +170,7 @@ pub(crate) fn look(
         settled,
         unsettled,
         not_looked: None,
+        left_out: if operator.is_some() { Vec::new() } else { vec![FOR_OPERATORS.to_owned()] },
         examples: wrong.examples,
     })
 }
@@ -176,31 +185,19 @@ pub(crate) fn known_orders(
         .filter(|at| crowd.shoppers[*at as usize].credentials.is_some())
         .collect();
     let mut found: HashMap<u32, BTreeMap<String, u32>> = HashMap::new();
-    // Users with a next page, and where it begins.
-    let mut open: Vec<(u32, Option<String>)> = users.into_iter().map(|user| (user, None)).collect();
-    while !open.is_empty() {
-        let pages: Vec<OrderPage> = all(
-            wire,
-            "reading histories",
-            open.len(),
-            progress,
-            |number, out| {
-                let (user, after) = &open[number];
-                let after = after.as_ref().map(|after| format!("&after={}", encoded(after)));
-                let path = format!("/v1/orders?limit={PAGE_ORDERS}{}", after.unwrap_or_default());
-                out.put("GET", &[&path], crowd.shoppers[*user as usize].reads());
-            },
-            |_, answer| (answer.status == 200).then(|| serde_json::from_slice(answer.body).ok()).flatten(),
-        )?;
-        let read = std::mem::take(&mut open).into_iter().zip(pages);
-        for ((user, _), page) in read {
-            let orders = found.entry(user).or_default();
-            page.items.into_iter().for_each(|order| *orders.entry(order.order_id).or_default() += 1);
-            if page.next.is_some() {
-                open.push((user, page.next));
-            }
-        }
-    }
+    lists(
+        wire,
+        "reading histories",
+        users.len(),
+        progress,
+        |_| "/v1/orders?".to_owned(),
+        |list| crowd.shoppers[users[list] as usize].reads(),
+        |list, page: Vec<OrderId>| {
+            let orders = found.entry(users[list]).or_default();
+            page.into_iter().for_each(|order| *orders.entry(order.order_id).or_default() += 1);
+            true
+        },
+    )?;
     Ok(found)
 }
 
@@ -247,13 +244,8 @@ fn orders(
         },
         |number, answer| match answer.status {
             200 => {
-                let order: Option<OrderAnswer<'_>> = serde_json::from_slice(answer.body).ok();
-                let placed = &crowd.placed[number];
-                let same = order.is_some_and(|order| {
-                    let lines = crowd.numbered(&order.items);
-                    *order.order_id == *placed.id
-                        && lines.is_some_and(|lines| lines.into_iter().eq(placed.lines.iter().copied()))
-                });
+                let order = OrderAnswer::parse(answer.body);
+                let same = order.is_some_and(|order| order.digest() == crowd.placed[number].digest);
                 Some(if same { Found::Same } else { Found::Other })
             }
             404 => Some(Found::Not),
@@ -280,7 +272,7 @@ impl Found {
     fn words(self) -> &'static str {
         match self {
             Self::Same => "there",
-            Self::Other => "there with other lines",
+            Self::Other => "there, and not as it was acknowledged",
             Self::Not => "not there",
         }
     }
@@ -510,6 +502,9 @@ mod tests {
         assert!(Findings::default().is_right());
         let wrong = Check { looked_at: 1, wrong: 1 };
         assert!(!Findings { carts: wrong, ..Findings::default() }.is_right());
+        assert!(!Findings { days: Some(wrong), ..Findings::default() }.is_right());
+        // Whoever has no token may not look everywhere, and nothing is wrong with that.
+        assert!(Findings { left_out: vec![FOR_OPERATORS.to_owned()], ..Findings::default() }.is_right());
         assert!(!Findings { invariants: Some(wrong), ..Findings::default() }.is_right());
         assert!(!Findings { unsettled: 1, ..Findings::default() }.is_right());
     }
