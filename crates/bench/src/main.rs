@@ -16,6 +16,8 @@ mod machine;
 mod mongo;
 mod operations;
 mod pages;
+mod past;
+mod process;
 mod scratch;
 mod server;
 mod sides;
@@ -123,7 +125,7 @@ fn main() -> ExitCode {
 
 /// Says whether every figure reached its bar.
 fn run(args: &Args) -> Result<bool> {
-    server::end_with_signals()?;
+    process::end_with_signals()?;
     let mut figures = Figures::default();
     let scratch = Scratch::new()?;
     if args.quick {

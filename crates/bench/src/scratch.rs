@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::server;
+use crate::process;
 
 pub(crate) struct Scratch(tempfile::TempDir);
 
@@ -14,7 +14,7 @@ impl Scratch {
             .prefix("mobimir-bench-")
             .tempdir()
             .context("no place for temporary files")?;
-        server::remove_with_signals(dir.path());
+        process::remove_with_signals(dir.path());
         Ok(Self(dir))
     }
 
