@@ -35,7 +35,7 @@ const CART_TTL_MS: i64 = 30 * 86_400_000;
 const RAW_TABLE: u8 = 250;
 const CHANGE_KEY_BYTES: usize = 1 + 1 + 16 + 16;
 /// What a backup writes besides a row's key and value.
-const BACKUP_ROW_BYTES: usize = 1 + 4 + 4;
+pub(crate) const BACKUP_ROW_BYTES: usize = 1 + 4 + 4;
 
 /// Adds through the port of carts, and puts of the same size through the bare engine, in turns.
 pub(crate) fn measure_ports(scratch: &Scratch, pace: Pace, figures: &mut Figures) -> Result<()> {

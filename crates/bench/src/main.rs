@@ -3,32 +3,52 @@
 //! - [`pages`]: the product page and the category page against a fixed answer of the same size;
 //! - [`operations`]: what every operation of the API costs the server;
 //! - [`durable`]: durable cart changes against the bare engine;
-//! - [`start`]: from the start to the first answer, and the memory of an idle shop.
+//! - [`start`]: from the start to the first answer, and the memory of an idle shop;
+//! - [`generator`]: the load that the program makes, against wrk;
+//! - [`friday`]: the highest rate of the Black Friday mix within the limits of the policy;
+//! - [`overload`]: twice that rate, and what is left of it;
+//! - [`flash`]: a flash sale;
+//! - [`steady`]: whether ten minutes change anything;
+//! - [`sizes`]: whether a large shop costs more than a small one.
 //!
 //! Or instead, with `--cassandra` or `--mongo`, the ports on these against the bare driver ([`cassandra`], [`mongo`]).
 
+mod best;
 mod cassandra;
 mod catalogue;
+mod crowd;
 mod durable;
 mod figures;
+mod flash;
+mod friday;
+mod generator;
 mod load;
 mod machine;
 mod mongo;
 mod operations;
+mod overload;
 mod pages;
 mod past;
 mod process;
+mod samples;
 mod scratch;
 mod server;
 mod sides;
+mod sizes;
 mod start;
+mod steady;
+mod wrk;
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
 
-use crate::{figures::Figures, scratch::Scratch, server::Server};
+use crate::{best::Best, figures::Figures, scratch::Scratch, server::Server};
 
 #[derive(Parser)]
 #[command(version, about = "What the shop's answers cost", after_help = NOTES)]
@@ -42,6 +62,9 @@ struct Args {
     /// The program to measure [default: mobimir beside this one]
     #[arg(long, value_name = "PATH")]
     mobimir: Option<PathBuf>,
+    /// With the sizes, a million products and five million orders
+    #[arg(long)]
+    large: bool,
     /// Instead of all that: carts, orders and sessions on a ring of Cassandra, against the bare driver
     #[arg(long, group = "store", conflicts_with_all = ["only", "mobimir"])]
     cassandra: bool,
@@ -64,6 +87,20 @@ enum Group {
     Operations,
     Durable,
     Start,
+    Generator,
+    Friday,
+    Overload,
+    Flash,
+    Steady,
+    Sizes,
+}
+
+/// What is measured, where, and for how long.
+pub(crate) struct Setting<'a> {
+    /// The program as it is shipped.
+    pub(crate) binary: &'a Path,
+    pub(crate) scratch: &'a Scratch,
+    pub(crate) pace: Pace,
 }
 
 /// How long to measure.
@@ -78,6 +115,13 @@ pub(crate) struct Pace {
     pub(crate) divisor: usize,
     pub(crate) starts: usize,
     pub(crate) idle: Duration,
+    /// Rounds for which a whole crowd comes in first, and how long each of them sends.
+    pub(crate) visits: usize,
+    pub(crate) visit: Duration,
+    /// At the highest rate within the limits.
+    pub(crate) friday: Duration,
+    /// At a rate that can go on for ever.
+    pub(crate) steady: Duration,
 }
 
 impl Pace {
@@ -92,6 +136,10 @@ impl Pace {
                 divisor: 1,
                 starts: 5,
                 idle: ms(5_000),
+                visits: 3,
+                visit: ms(10_000),
+                friday: ms(60_000),
+                steady: ms(600_000),
             },
             true => Self {
                 rounds: 3,
@@ -101,6 +149,10 @@ impl Pace {
                 divisor: 20,
                 starts: 2,
                 idle: ms(500),
+                visits: 1,
+                visit: ms(2_000),
+                friday: ms(3_000),
+                steady: ms(10_000),
             },
         }
     }
@@ -136,15 +188,17 @@ fn run(args: &Args) -> Result<bool> {
     } else if args.mongo {
         mongo::measure(args.quick, &args.operation, &mut figures)?;
     } else {
-        measure_program(args, &scratch, &mut figures)?;
+        let binary = program(args.mobimir.as_deref())?;
+        let setting = Setting { binary: &binary, scratch: &scratch, pace: Pace::of(args.quick) };
+        measure_program(args, &setting, &mut figures)?;
     }
     figures.machine(&machine::describe(&scratch)?);
     Ok(figures.all_reached())
 }
 
-fn measure_program(args: &Args, scratch: &Scratch, figures: &mut Figures) -> Result<()> {
-    let binary = match &args.mobimir {
-        Some(path) => path.clone(),
+fn program(named: Option<&Path>) -> Result<PathBuf> {
+    let binary = match named {
+        Some(path) => path.to_owned(),
         None => std::env::current_exe()?.with_file_name("mobimir"),
     };
     anyhow::ensure!(
@@ -152,12 +206,16 @@ fn measure_program(args: &Args, scratch: &Scratch, figures: &mut Figures) -> Res
         "{} is not there: build mobimir, or name it with --mobimir",
         binary.display()
     );
-    let pace = Pace::of(args.quick);
+    Ok(binary)
+}
+
+fn measure_program(args: &Args, setting: &Setting<'_>, figures: &mut Figures) -> Result<()> {
+    let Setting { binary, scratch, pace } = *setting;
     let wanted = |group: Group| args.only.is_empty() || args.only.contains(&group);
 
     if [Group::Product, Group::Category, Group::Operations].into_iter().any(wanted) {
         progress("making a shop of 10,000 products");
-        let server = Server::demo(&binary, &scratch.dir("pages")?).context("the shop did not start")?;
+        let server = Server::demo(binary, &scratch.dir("pages")?).context("the shop did not start")?;
         let products = catalogue::walk(&server).context("the catalogue could not be read")?;
         if wanted(Group::Product) {
             pages::product(&server, &products, pace, figures)?;
@@ -172,10 +230,29 @@ fn measure_program(args: &Args, scratch: &Scratch, figures: &mut Figures) -> Res
     }
     if wanted(Group::Durable) {
         durable::measure_ports(scratch, pace, figures)?;
-        durable::measure_http(&binary, scratch, pace, figures)?;
+        durable::measure_http(binary, scratch, pace, figures)?;
     }
     if wanted(Group::Start) {
-        start::measure(&binary, scratch, pace, figures)?;
+        start::measure(binary, scratch, pace, figures)?;
+    }
+    let mut best = Best::default();
+    if wanted(Group::Generator) {
+        generator::measure(setting, figures)?;
+    }
+    if wanted(Group::Friday) {
+        friday::measure(setting, &mut best, figures)?;
+    }
+    if wanted(Group::Overload) {
+        overload::measure(setting, &mut best, figures)?;
+    }
+    if wanted(Group::Flash) {
+        flash::measure(setting, figures)?;
+    }
+    if wanted(Group::Steady) {
+        steady::measure(setting, &mut best, figures)?;
+    }
+    if wanted(Group::Sizes) {
+        sizes::measure(setting, args.large, figures)?;
     }
     Ok(())
 }

@@ -29,19 +29,8 @@ pub(crate) fn product(
     figures: &mut Figures,
 ) -> Result<()> {
     progress("the product page");
-    let requests =
-        products.iter().map(|product| Request::get(&format!("/v1/products/{}", product.id))).collect();
-    // In an order in which neighbours have nothing to do with each other.
-    let mut order: Vec<usize> = (0..products.len()).collect();
-    order.sort_by_key(|index| &products[*index].id);
     let mut load = Load::connect(server.address, CONNECTIONS)?;
-    let requests = with_sizes(&mut load, requests, |index, body| {
-        let starts_with = format!("{{\"product_id\":\"{}\"", products[index].id);
-        ensure!(body.starts_with(starts_with.as_bytes()), "the page of another product");
-        Ok(())
-    })?;
-    let mut requests: Vec<Option<Request>> = requests.into_iter().map(Some).collect();
-    let requests: Vec<Request> = order.into_iter().filter_map(|index| requests[index].take()).collect();
+    let requests = product_requests(&mut load, products)?;
     compare("product_page", PRODUCT_PAGE_BAR, server, &mut load, &requests, pace, figures)
 }
 
@@ -53,23 +42,62 @@ pub(crate) fn category(
     figures: &mut Figures,
 ) -> Result<()> {
     progress("the category page");
+    let mut load = Load::connect(server.address, CONNECTIONS)?;
+    let (requests, items) = category_requests(&mut load, products)?;
+    figures.info("category_page_items", items as f64 / CATEGORY_QUERIES as f64, "items");
+    compare("category_page", CATEGORY_PAGE_BAR, server, &mut load, &requests, pace, figures)
+}
+
+/// How long product pages and category pages are, in the mean.
+pub(crate) fn mean_bytes(server: &Server, products: &[Product]) -> Result<[usize; 2]> {
+    let mut load = Load::connect(server.address, CONNECTIONS)?;
+    let of_products = product_requests(&mut load, products)?;
+    let (of_categories, _) = category_requests(&mut load, products)?;
+    Ok([of_products, of_categories].map(|requests| mean_expected(&requests)))
+}
+
+/// An answer of the same server that costs nothing but HTTP.
+pub(crate) fn fixed(bytes: usize) -> Request {
+    Request::get(&format!("/healthz/fixed?bytes={bytes}")).sized(bytes)
+}
+
+fn mean_expected(requests: &[Request]) -> usize {
+    requests.iter().filter_map(Request::expected_bytes).sum::<usize>() / requests.len()
+}
+
+/// All product pages, each read once.
+fn product_requests(load: &mut Load, products: &[Product]) -> Result<Vec<Request>> {
+    let requests =
+        products.iter().map(|product| Request::get(&format!("/v1/products/{}", product.id))).collect();
+    // In an order in which neighbours have nothing to do with each other.
+    let mut order: Vec<usize> = (0..products.len()).collect();
+    order.sort_by_key(|index| &products[*index].id);
+    let requests = with_sizes(load, requests, |index, body| {
+        let starts_with = format!("{{\"product_id\":\"{}\"", products[index].id);
+        ensure!(body.starts_with(starts_with.as_bytes()), "the page of another product");
+        Ok(())
+    })?;
+    let mut requests: Vec<Option<Request>> = requests.into_iter().map(Some).collect();
+    Ok(order.into_iter().filter_map(|index| requests[index].take()).collect())
+}
+
+/// Different pages of categories, each read once, and how many products they show.
+fn category_requests(load: &mut Load, products: &[Product]) -> Result<(Vec<Request>, usize)> {
     let paths = category_paths(products);
     ensure!(
         paths.len() == CATEGORY_QUERIES,
         "the catalogue is too small for {CATEGORY_QUERIES} different queries"
     );
     let requests = paths.iter().map(|path| Request::get(path)).collect();
-    let mut load = Load::connect(server.address, CONNECTIONS)?;
     let mut items = 0;
-    let requests = with_sizes(&mut load, requests, |_, body| {
+    let requests = with_sizes(load, requests, |_, body| {
         let page: serde_json::Value = serde_json::from_slice(body)?;
         let found = page["items"].as_array().context("a page has items")?.len();
         ensure!(found > 0, "a page without products");
         items += found;
         Ok(())
     })?;
-    figures.info("category_page_items", items as f64 / CATEGORY_QUERIES as f64, "items");
-    compare("category_page", CATEGORY_PAGE_BAR, server, &mut load, &requests, pace, figures)
+    Ok((requests, items))
 }
 
 /// Different queries, as many from each category, from narrow to wide ranges of prices.
@@ -116,8 +144,8 @@ fn compare(
     pace: Pace,
     figures: &mut Figures,
 ) -> Result<()> {
-    let mean_bytes = requests.iter().filter_map(Request::expected_bytes).sum::<usize>() / requests.len();
-    let fixed = [Request::get(&format!("/healthz/fixed?bytes={mean_bytes}")).sized(mean_bytes)];
+    let mean_bytes = mean_expected(requests);
+    let fixed = [fixed(mean_bytes)];
     let sides: [&[Request]; 2] = [requests, &fixed];
     for side in sides {
         load.run(side, Until::Over(pace.warm_up))?;

@@ -1,0 +1,93 @@
+//! Too much to do: what is still answered in time at twice the load that the shop can stand, and how soon it is itself again.
+
+use anyhow::{Context, Result};
+use mobimir_core::policy::Period;
+use mobimir_load::{
+    Operation, OperationResult,
+    profile::{Profile, Ramp},
+    report::Report,
+};
+
+use crate::{
+    Setting,
+    best::Best,
+    crowd::{
+        BLACK_FRIDAY, Crowd,
+        in_time::{in_time, keeps_limits},
+        saying::{broken_promises, limits},
+    },
+    figures::{Figures, median, show_rounds},
+    progress,
+    server::Server,
+};
+
+const GOODPUT_BAR: f64 = 0.8;
+const RECOVERY_BAR_S: f64 = 5.0;
+/// Shares of the highest rate within the limits, one after the other: all that the shop can stand, too much, and a load under
+/// which it is seen whether it is itself again.
+const SHARES: [f64; 3] = [1.0, 2.0, 0.7];
+/// So many seconds in a row have to be within the limits.
+const CALM_SECONDS: usize = 2;
+
+pub(crate) fn measure(setting: &Setting<'_>, best: &mut Best, figures: &mut Figures) -> Result<()> {
+    progress("overload: a shop of 10,000 products");
+    let data = setting.scratch.dir("overload")?;
+    let server = Server::demo(setting.binary, &data).context("the shop did not start")?;
+    let rate = best.rate(setting, &Crowd::of_black_friday(setting, server.address)?)?;
+
+    let phase = setting.pace.visit;
+    let over = Period::millis(i64::try_from(phase.as_millis())?);
+    let mut profile = Profile::built_in(BLACK_FRIDAY)?;
+    profile.ramp = SHARES.map(|share| Ramp { over, from: share, to: share }).into();
+    let crowd = Crowd::new(setting, server.address, profile);
+
+    progress("overload: twice the load");
+    let (mut goodputs, mut kept, mut recoveries) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut broken, mut reports) = (0.0, Vec::new());
+    for _ in 0..setting.pace.visits {
+        let report = crowd.send(rate, phase * SHARES.len() as u32)?;
+        let [most, twice] = goodput(&report, phase.as_secs() as usize)?;
+        goodputs.push(twice);
+        kept.push(twice / most);
+        recoveries.push(recovery_s(&report, phase.as_secs() as usize * 2)?);
+        broken += broken_promises(&report);
+        reports.push(report);
+    }
+    show_rounds("overload_goodput", &kept);
+    figures.at_least("overload_goodput", median(&kept), "ratio", GOODPUT_BAR);
+    figures.at_most("overload_recovery", median(&recoveries), "s", RECOVERY_BAR_S);
+    figures.at_most("overload_oracle", broken, "broken promises", 0.0);
+    figures.info("overload_rate", rate * SHARES[1], "requests/s");
+    figures.info("overload_in_time", median(&goodputs), "requests/s");
+    figures.info("overload_pages_shed", shed_percent(&reports, Operation::ProductPage), "%");
+    figures.info("overload_orders_shed", shed_percent(&reports, Operation::Order), "%");
+    server.stop()
+}
+
+/// Requests a second that were answered in time, at the most that the shop can stand and at twice as much. The first
+/// second of each belongs to what was before.
+fn goodput(report: &Report, phase: usize) -> Result<[f64; 2]> {
+    let limits = limits(report)?;
+    let of = |first: usize| {
+        let seconds = report.seconds.get(first + 1..first + phase).context("the run was too short")?;
+        anyhow::Ok(in_time(seconds, limits) / seconds.len() as f64)
+    };
+    Ok([of(0)?, of(phase)?])
+}
+
+/// From the end of the overload to the first of some seconds within the limits; the whole rest of the run when there is none.
+fn recovery_s(report: &Report, ended: usize) -> Result<f64> {
+    let limits = limits(report)?;
+    let after = report.seconds.get(ended..).context("the run was too short")?;
+    let calm: Vec<bool> = after.iter().map(|second| keeps_limits(second, limits)).collect();
+    let first = calm.windows(CALM_SECONDS).position(|seconds| seconds.iter().all(|calm| *calm));
+    Ok(first.unwrap_or(after.len()) as f64)
+}
+
+fn shed_percent(reports: &[Report], operation: Operation) -> f64 {
+    let of = |count: fn(&OperationResult) -> u64| -> u64 {
+        reports.iter().filter_map(|report| report.operations.get(&operation)).map(count).sum()
+    };
+    let all = of(|of| of.served() + of.shed + of.failed.values().sum::<u64>());
+    100.0 * of(|of| of.shed) as f64 / all.max(1) as f64
+}
