@@ -11,11 +11,13 @@
 //! - [`steady`]: whether ten minutes change anything;
 //! - [`sizes`]: whether a large shop costs more than a small one.
 //!
-//! Or instead, with `--cassandra` or `--mongo`, the ports on these against the bare driver ([`cassandra`], [`mongo`]).
+//! Or instead, with `--cassandra` or `--mongo`, the ports on these against the bare driver ([`cassandra`], [`mongo`]), and with
+//! `--cluster` a shop on both ([`cluster`]).
 
 mod best;
 mod cassandra;
 mod catalogue;
+mod cluster;
 mod crowd;
 mod durable;
 mod figures;
@@ -71,6 +73,9 @@ struct Args {
     /// Instead of all that: the ports on MongoDB against the bare driver, and what stripes give a hot product
     #[arg(long, group = "store", conflicts_with_all = ["only", "mobimir"])]
     mongo: bool,
+    /// Instead of all that: a shop on three members of MongoDB and three nodes of Cassandra, as the policy `default` says
+    #[arg(long, conflicts_with_all = ["only", "large", "store"])]
+    cluster: bool,
     /// With --cassandra or --mongo, only this operation; may be given more than once
     #[arg(long, value_name = "NAME", requires = "store")]
     operation: Vec<sides::Operation>,
@@ -190,7 +195,11 @@ fn run(args: &Args) -> Result<bool> {
     } else {
         let binary = program(args.mobimir.as_deref())?;
         let setting = Setting { binary: &binary, scratch: &scratch, pace: Pace::of(args.quick) };
-        measure_program(args, &setting, &mut figures)?;
+        if args.cluster {
+            cluster::measure(&setting, args.quick, &mut figures)?;
+        } else {
+            measure_program(args, &setting, &mut figures)?;
+        }
     }
     figures.machine(&machine::describe(&scratch)?);
     Ok(figures.all_reached())

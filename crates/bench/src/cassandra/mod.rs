@@ -23,6 +23,8 @@ use crate::{
 };
 
 const NODES: u16 = 3;
+/// Of the ring, as the program takes them.
+pub(crate) const DATA_CENTRES: &str = "dc1=3";
 
 fn pace(quick: bool) -> Pace {
     let ms = Duration::from_millis;
@@ -39,10 +41,14 @@ pub(crate) fn measure(quick: bool, wanted: &[Operation], figures: &mut Figures) 
         wanted.extend(Operation::ALL.iter().filter(|operation| !operation.is_of_products()));
     }
     ensure!(!wanted.iter().any(|operation| operation.is_of_products()), "there are no products in Cassandra");
-    progress("starting a ring of three nodes");
-    let ring = Ring::ephemeral(&RingSpec::new(&[NODES], Profile::Bench)).context("no ring of Cassandra")?;
+    let ring = start_ring()?;
     let runtime = Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?;
     runtime.block_on(compare(&ring, &wanted, pace(quick), figures))
+}
+
+pub(crate) fn start_ring() -> Result<Ring> {
+    progress("starting a ring of three nodes");
+    Ring::ephemeral(&RingSpec::new(&[NODES], Profile::Bench)).context("no ring of Cassandra")
 }
 
 async fn compare(ring: &Ring, wanted: &[Operation], pace: Pace, figures: &mut Figures) -> Result<()> {

@@ -31,7 +31,7 @@ const DATABASE: &str = "bench";
 /// One, so that two cores show what the client costs and not what copies do.
 const MEMBERS: u16 = 1;
 /// How often the server looks for what has expired: its own setting, not that of the tests.
-const EXPIRY_EVERY_S: u32 = 60;
+pub(crate) const EXPIRY_EVERY_S: u32 = 60;
 
 fn pace(quick: bool) -> Pace {
     let ms = Duration::from_millis;
