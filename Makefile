@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help run run-cluster test lint bench bench-cassandra bench-mongo soak tools clean
+.PHONY: help run run-cluster test lint bench bench-cassandra bench-cluster bench-mongo soak tools clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -22,7 +22,7 @@ lint: need-cargo ## formatting and lints
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
 
-bench: need-cargo ## what is promised about speed, measured
+bench: need-cargo ## what is promised about speed, measured, in about half an hour
 	$(CARGO) build --release --package mobimir --package mobimir-bench
 	$(CARGO) run --release --package mobimir-bench
 
@@ -32,8 +32,14 @@ bench-mongo: tools ## what the ports on MongoDB add to the bare driver, and what
 bench-cassandra: tools ## what the ports on Cassandra add to the bare driver, on a ring of three nodes
 	$(CARGO) run --release --package mobimir-bench -- --cassandra
 
-soak: tools ## the tests that take long: more crashes, more random histories
+bench-cluster: tools ## a shop on MongoDB and Cassandra: the highest rate within the limits, and whose processors it takes
+	$(CARGO) build --release --package mobimir --package mobimir-bench
+	$(CARGO) run --release --package mobimir-bench -- --cluster
+
+soak: tools ## the tests that take long: more crashes, more random histories, a shop of a million products
 	MOBIMIR_CRASH_ROUNDS=300 MOBIMIR_SIMULATION_SEEDS=100000 MOBIMIR_CONFORMANCE_CASES=1000 MOBIMIR_LONG_HISTORY=100000 PROPTEST_CASES=10000 MOBIMIR_LAG_S=100 MOBIMIR_OWN_WRITES_READS=100000 $(CARGO) test --workspace
+	$(CARGO) build --release --package mobimir --package mobimir-bench
+	$(CARGO) run --release --package mobimir-bench -- --only sizes --large
 
 tools: need-cargo ## what the tests need besides Rust: a C compiler, Chromium and its driver, Java 17, Maven, pip
 	@scripts/install-test-tools
