@@ -187,7 +187,7 @@ impl Wire {
     /// Waits for events. To set the timer is dear, most of all on a virtual machine, so it is only done when nothing
     /// has come yet and when it would not ring soon enough: with much to do it rings a few times in a second.
     fn wait(&mut self, until: Instant) -> io::Result<()> {
-        if !self.rings_at.is_some_and(|rings_at| rings_at <= until) {
+        if self.rings_at.is_none_or(|rings_at| rings_at > until) {
             self.take_events(Some(&ZERO))?;
             if !self.events.is_empty() {
                 return Ok(());
