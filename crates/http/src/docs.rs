@@ -9,7 +9,7 @@ use utoipa::{
     openapi::security::{Http, HttpAuthScheme, SecurityScheme},
 };
 
-use crate::{api, state::AppState};
+use crate::{api, role::Role, state::AppState};
 
 const PAGE: &str = include_str!("../assets/docs.html");
 const SCRIPT: &str = include_str!("../assets/docs.js");
@@ -26,7 +26,9 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
         Every answer to POST, PUT, PATCH and DELETE has a header `Read-After` with an opaque token. A request that brings the newest one \
         back in the same header is served nothing older than that write, by whichever instance; without it, what others may answer from \
         copies can be as old as the policy allows.\n\n\
-        When there is too much to do, any call may be answered 503 `overloaded` with `Retry-After`: then nothing was begun.",
+        When there is too much to do, any call may be answered 503 `overloaded` with `Retry-After`: then nothing was begun.\n\n\
+        A shop may be several services behind a load balancer. An instance that has one role only answers the calls of the others 421 \
+        `misdirected`, and says which role answers them; a load balancer that is set up right never asks it for those.",
         license(name = "MIT")
     ),
     tags(
@@ -44,7 +46,8 @@ struct Description;
 
 static OPENAPI_JSON: LazyLock<String> = LazyLock::new(|| {
     let (_, mut description) = utoipa_axum::router::OpenApiRouter::with_openapi(Description::openapi())
-        .merge(api::router())
+        .merge(api::of(Role::All))
+        .merge(api::of_every_role())
         .split_for_parts();
     let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
     description.components.get_or_insert_default().add_security_scheme("token", bearer);

@@ -15,7 +15,7 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 use prometheus_client::metrics::gauge::Gauge;
 use tower::ServiceExt;
 
-use crate::{admission::Class, extract::Peer, problem::Problem, read_after, state::AppState};
+use crate::{admission::Class, extract::Asker, problem::Problem, read_after, state::AppState};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID_CHARS_MAX: usize = 64;
@@ -48,7 +48,8 @@ impl App {
         let path = tracing::enabled!(tracing::Level::DEBUG).then(|| request.uri().path().to_owned());
         let id = request_id(&request);
         if let Some(peer) = peer {
-            request.extensions_mut().insert(Peer(peer));
+            let asker = self.state.proxies.asker(peer.ip(), request.headers());
+            request.extensions_mut().insert(Asker(asker));
         }
         let seen = self.state.read_after.seen(request.headers());
         let keep = read_after::keeps(&request);

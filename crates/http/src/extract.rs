@@ -1,6 +1,6 @@
 //! What handlers take out of a request, with every malformed one answered as a problem.
 
-use std::net::SocketAddr;
+use std::net::IpAddr;
 
 use axum::{
     extract::{FromRequest, FromRequestParts, Request},
@@ -20,9 +20,9 @@ use uuid::Uuid;
 
 use crate::{problem::Problem, state::AppState};
 
-/// The address a connection came from.
+/// The address of whoever asks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer(pub(crate) SocketAddr);
+pub(crate) struct Asker(pub(crate) IpAddr);
 
 /// A JSON body. Broken JSON is 400, JSON that is not what was asked for is 422.
 pub(crate) struct Body<T>(pub(crate) T);
@@ -233,7 +233,7 @@ impl FromRequestParts<AppState> for Client {
         let text =
             |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         Ok(Self(ClientInfo {
-            ip_address: parts.extensions.get::<Peer>().map(|peer| peer.0.ip()),
+            ip_address: parts.extensions.get::<Asker>().map(|asker| asker.0),
             user_agent: text("user-agent"),
             device: text("x-device"),
         }))

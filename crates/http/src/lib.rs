@@ -12,7 +12,9 @@ mod limits;
 mod metrics;
 mod problem;
 mod product_json;
+mod proxies;
 mod read_after;
+mod role;
 mod server;
 mod state;
 mod storefront;
@@ -21,29 +23,53 @@ mod views;
 pub use docs::openapi_json;
 pub use edge::App;
 pub use limits::Limits;
+pub use role::Role;
 pub use server::serve;
 pub use state::{AppState, Backend, NOT_INCLUDED};
 
 use axum::{
+    Router,
     extract::{Request, State},
+    middleware::{self, Next},
     response::{IntoResponse, Response},
 };
 use http::StatusCode;
 
 use crate::problem::Problem;
 
-/// The shop behind HTTP.
+/// The shop behind HTTP, or the part of it that the state's role answers for.
 pub fn app(state: AppState) -> App {
-    let (api, _) = api::router().split_for_parts();
-    let router = api
-        .merge(docs::router())
-        .merge(console::router())
-        .merge(storefront::router())
-        .route_layer(axum::middleware::from_fn(edge::name_route))
-        .method_not_allowed_fallback(method_not_allowed)
-        .fallback(not_found)
-        .with_state(state.clone());
+    let role = state.role;
+    let (api, _) = api::of(role).merge(api::of_every_role()).split_for_parts();
+    let mut served = api.merge(docs::router());
+    if role == Role::All {
+        served = served.merge(pages());
+    }
+    let mut router = named(served).method_not_allowed_fallback(method_not_allowed);
+    if role != Role::All {
+        for other in Role::SERVICES.into_iter().filter(|other| *other != role) {
+            let (routes, _) = api::of(other).split_for_parts();
+            router = router.merge(misdirected(routes, role, other));
+        }
+        router = router.merge(misdirected(pages(), role, Role::All));
+    }
+    let router = router.fallback(not_found).with_state(state.clone());
     App::new(state, router)
+}
+
+/// What people look at in a browser.
+fn pages() -> Router<AppState> {
+    console::router().merge(storefront::router())
+}
+
+/// The same paths, and for each the answer that somebody else has to be asked.
+fn misdirected(routes: Router<AppState>, own: Role, wanted: Role) -> Router<AppState> {
+    let refuse = move |_: Request, _: Next| async move { Problem::misdirected(own, wanted) };
+    named(routes.route_layer(middleware::from_fn(refuse)))
+}
+
+fn named(routes: Router<AppState>) -> Router<AppState> {
+    routes.route_layer(middleware::from_fn(edge::name_route))
 }
 
 async fn method_not_allowed() -> Problem {
@@ -55,7 +81,8 @@ async fn method_not_allowed() -> Problem {
 }
 
 async fn not_found(State(state): State<AppState>, request: Request) -> Response {
-    if request.uri().path() == "/v1" || request.uri().path().starts_with("/v1/") {
+    let path = request.uri().path();
+    if state.role != Role::All || path == "/v1" || path.starts_with("/v1/") {
         return Problem::not_found("the path").into_response();
     }
     storefront::not_found_page(&state, request.headers()).await

@@ -16,6 +16,9 @@ pub struct Limits {
     pub in_flight_max: usize,
     /// When everything is later than this for a while, requests are turned away; 0 never turns any away.
     pub late_ms_max: u64,
+    /// How long connections are still served after the end was asked for, so that whoever keeps them open can let them go first; 0
+    /// closes those that are idle at once.
+    pub drain_ms: u64,
     /// How long a shutdown waits for what was accepted.
     pub shutdown_ms_max: u64,
 }
@@ -31,6 +34,7 @@ impl Default for Limits {
             connections_max: 10_000,
             in_flight_max: 4_000,
             late_ms_max: 50,
+            drain_ms: 0,
             shutdown_ms_max: 12_000,
         }
     }

@@ -13,6 +13,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use crate::role::Role;
+
 /// An error. `code` is stable, `title` and `detail` are for people.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Problem {
@@ -91,6 +93,16 @@ impl Problem {
 
     pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail.into()).retry_after(RETRY_SOON_S)
+    }
+
+    /// It was asked for what another role answers.
+    pub(crate) fn misdirected(own: Role, wanted: Role) -> Self {
+        let detail = format!(
+            "this instance has the role {}, and this path is answered by the role {}",
+            own.name(),
+            wanted.name()
+        );
+        Self::new(StatusCode::MISDIRECTED_REQUEST, "misdirected", detail)
     }
 
     /// An answer at the door: it is the same every time, and was made once.

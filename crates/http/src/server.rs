@@ -1,14 +1,24 @@
 //! Listening, and ending cleanly.
+//!
+//! Whoever keeps connections open, as a load balancer does, may send a request on one at the very moment in which it is closed,
+//! and cannot know then whether it was heard. So with [`Limits::drain_ms`](crate::Limits) nothing is closed that a request could
+//! be on the way to: all who wait to be accepted are, then nobody can connect any more, and whoever is connected goes on being
+//! answered, each time with the word that this was the last on this connection.
 
-use std::{sync::Arc, time::Duration};
+use std::{io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::body::Body;
+use http::{HeaderValue, header};
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::GracefulShutdown,
 };
-use tokio::{net::TcpListener, sync::Semaphore};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 
 use crate::{admission, edge::App};
 
@@ -19,39 +29,71 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub async fn serve(app: App, listener: TcpListener, stopped: impl Future<Output = ()>) -> bool {
     let limits = app.state.inner.limits;
     tokio::spawn(admission::feel(Arc::downgrade(&app.state.inner)));
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new())
-        .header_read_timeout(Duration::from_millis(limits.header_read_ms_max))
-        .max_headers(limits.headers_max)
-        .max_buf_size(limits.header_bytes_max.max(8 * 1024));
-    let graceful = GracefulShutdown::new();
-    let places = Arc::new(Semaphore::new(limits.connections_max));
+    let server = Server::new(app);
     tokio::pin!(stopped);
     loop {
         let accepted = async {
-            let place = places.clone().acquire_owned().await;
+            let place = server.places.clone().acquire_owned().await;
             (listener.accept().await, place)
         };
-        let (stream, peer, place) = tokio::select! {
+        tokio::select! {
             () = &mut stopped => break,
             accepted = accepted => match accepted {
-                (Ok((stream, peer)), Ok(place)) => (stream, peer, place),
+                (Ok((stream, peer)), Ok(place)) => server.take(stream, peer, place),
                 (Err(error), _) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
                 }
                 (_, Err(_)) => break,
             },
         };
+    }
+    server.app.state.inner.end();
+    if limits.drain_ms > 0 {
+        server.drain(listener, Instant::now() + Duration::from_millis(limits.drain_ms)).await;
+    } else {
+        drop(listener);
+    }
+    let finished = server.graceful.shutdown();
+    tokio::time::timeout(Duration::from_millis(limits.shutdown_ms_max), finished).await.is_ok()
+}
+
+struct Server {
+    app: App,
+    http: http1::Builder,
+    graceful: GracefulShutdown,
+    /// One for each connection that there may be.
+    places: Arc<Semaphore>,
+}
+
+impl Server {
+    fn new(app: App) -> Self {
+        let limits = app.state.inner.limits;
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new())
+            .header_read_timeout(Duration::from_millis(limits.header_read_ms_max))
+            .max_headers(limits.headers_max)
+            .max_buf_size(limits.header_bytes_max.max(8 * 1024));
+        let places = Arc::new(Semaphore::new(limits.connections_max));
+        Self { app, http, graceful: GracefulShutdown::new(), places }
+    }
+
+    /// Answers whatever comes on a connection, for as long as it is there.
+    fn take(&self, stream: TcpStream, peer: SocketAddr, place: OwnedSemaphorePermit) {
         let _ = stream.set_nodelay(true);
-        let app = app.clone();
+        let app = self.app.clone();
         let connections = app.state.inner.metrics.connections.clone();
         let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
             let app = app.clone();
-            async move { Ok::<_, std::convert::Infallible>(app.answer(request.map(Body::new), Some(peer)).await) }
+            async move {
+                let mut response = app.answer(request.map(Body::new), Some(peer)).await;
+                if app.state.inner.is_ending() {
+                    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, std::convert::Infallible>(response)
+            }
         });
-        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
+        let connection = self.graceful.watch(self.http.serve_connection(TokioIo::new(stream), service));
         connections.inc();
         tokio::spawn(async move {
             if let Err(error) = connection.await {
@@ -61,6 +103,159 @@ pub async fn serve(app: App, listener: TcpListener, stopped: impl Future<Output 
             drop(place);
         });
     }
+
+    /// Closes the door behind all who wait at it, and serves until everybody is gone or it is late.
+    async fn drain(&self, listener: TcpListener, until: Instant) {
+        for (stream, peer) in last_ones(listener) {
+            let place = tokio::time::timeout_at(until, self.places.clone().acquire_owned()).await;
+            let Ok(Ok(place)) = place else { return };
+            self.take(stream, peer, place);
+        }
+        let everyone = u32::try_from(self.app.state.inner.limits.connections_max).unwrap_or(u32::MAX);
+        let _ = tokio::time::timeout_at(until, self.places.acquire_many(everyone)).await;
+    }
+}
+
+/// All who have connected and were not accepted yet. Whoever comes later is refused by the system, and knows that nothing was begun.
+fn last_ones(listener: TcpListener) -> Vec<(TcpStream, SocketAddr)> {
+    // The runtime's own view of who waits may be older than the system's.
+    let Ok(listener) = listener.into_std() else { return Vec::new() };
+    let mut waiting = Vec::new();
+    loop {
+        match listener.accept() {
+            Ok(accepted) => waiting.push(accepted),
+            Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
+            Err(_) => break,
+        }
+    }
     drop(listener);
-    tokio::time::timeout(Duration::from_millis(limits.shutdown_ms_max), graceful.shutdown()).await.is_ok()
+    let ready = |(stream, peer): (std::net::TcpStream, SocketAddr)| {
+        stream.set_nonblocking(true).ok()?;
+        Some((TcpStream::from_std(stream).ok()?, peer))
+    };
+    waiting.into_iter().filter_map(ready).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use mobimir_core::time::SystemClock;
+    use mobimir_shop::{Shop, ShopSettings};
+    use mobimir_testkit::model::ModelStore;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        sync::oneshot,
+        task::JoinHandle,
+    };
+
+    use super::*;
+    use crate::{
+        limits::Limits,
+        state::{AppState, Backend},
+    };
+
+    /// Longer than any test takes.
+    const LONG_MS: u64 = 120_000;
+
+    struct Silent;
+
+    impl Backend for Silent {
+        fn trouble(&self) -> Option<String> {
+            None
+        }
+
+        fn dump(&self, _: &mut dyn std::io::Write) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    struct Served {
+        address: SocketAddr,
+        stop: oneshot::Sender<()>,
+        ended: JoinHandle<bool>,
+    }
+
+    async fn served(limits: Limits) -> Served {
+        let shop = Shop::new(ModelStore::stores(), Arc::new(SystemClock), ShopSettings::default());
+        let app = crate::app(AppState::new(shop, &[], limits, Box::new(Silent), serde_json::Value::Null));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let stopped = async { stopped.await.unwrap_or_default() };
+        Served { address, stop, ended: tokio::spawn(serve(app, listener, stopped)) }
+    }
+
+    async fn ask(stream: &mut TcpStream, path: &str) -> String {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: shop\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = vec![0; 64 * 1024];
+        // The answers of these tests come in one piece.
+        let read = stream.read(&mut answer).await.unwrap();
+        String::from_utf8_lossy(&answer[..read]).into_owned()
+    }
+
+    async fn refused(address: SocketAddr) {
+        while TcpStream::connect(address).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_is_connected_is_answered_once_more_and_told_that_it_was_the_last() {
+        let served = served(Limits { drain_ms: LONG_MS, ..Limits::default() }).await;
+        let mut idle = TcpStream::connect(served.address).await.unwrap();
+        let mut fresh = TcpStream::connect(served.address).await.unwrap();
+        let answer = ask(&mut idle, "/readyz").await;
+        assert!(answer.starts_with("HTTP/1.1 200") && !answer.contains("connection: close"), "{answer}");
+        served.stop.send(()).unwrap();
+        refused(served.address).await;
+        let answer = ask(&mut idle, "/v1/categories").await;
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("connection: close"), "{answer}");
+        assert_eq!(idle.read(&mut [0]).await.unwrap(), 0, "it said that it would close it");
+        assert!(!served.ended.is_finished());
+        let answer = ask(&mut fresh, "/readyz").await;
+        assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("connection: close"), "{answer}");
+        // Nobody is left, so there is nothing to wait for.
+        assert!(served.ended.await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_at_the_door_is_let_in_before_it_closes() {
+        // More than there are places at a time.
+        let served = served(Limits { drain_ms: LONG_MS, connections_max: 8, ..Limits::default() }).await;
+        let mut waiting = Vec::new();
+        for _ in 0..32 {
+            waiting.push(TcpStream::connect(served.address).await.unwrap());
+        }
+        served.stop.send(()).unwrap();
+        for stream in &mut waiting {
+            let answer = ask(stream, "/healthz").await;
+            assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("connection: close"), "{answer}");
+        }
+        assert!(served.ended.await.unwrap());
+        refused(served.address).await;
+    }
+
+    #[tokio::test]
+    async fn whoever_keeps_a_connection_for_nothing_is_not_waited_for_longer() {
+        let served = served(Limits { drain_ms: 200, ..Limits::default() }).await;
+        let mut idle = TcpStream::connect(served.address).await.unwrap();
+        ask(&mut idle, "/healthz").await;
+        let asked = Instant::now();
+        served.stop.send(()).unwrap();
+        assert!(served.ended.await.unwrap());
+        assert!(asked.elapsed() >= Duration::from_millis(200), "{:?}", asked.elapsed());
+        assert_eq!(idle.read(&mut [0]).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn without_it_idle_connections_are_closed_at_once() {
+        let served = served(Limits::default()).await;
+        let mut idle = TcpStream::connect(served.address).await.unwrap();
+        ask(&mut idle, "/healthz").await;
+        served.stop.send(()).unwrap();
+        assert!(served.ended.await.unwrap());
+        assert_eq!(idle.read(&mut [0]).await.unwrap(), 0);
+    }
 }

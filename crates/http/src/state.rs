@@ -1,6 +1,13 @@
 //! What every handler can reach.
 
-use std::{io::Write, sync::Arc};
+use std::{
+    io::Write,
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use mobimir_core::{
     reading::{Position, Served},
@@ -9,7 +16,8 @@ use mobimir_core::{
 use mobimir_shop::Shop;
 
 use crate::{
-    admission::Admission, limits::Limits, metrics::Metrics, product_json::ProductJson, read_after::Signer,
+    admission::Admission, limits::Limits, metrics::Metrics, product_json::ProductJson,
+    proxies::TrustedProxies, read_after::Signer, role::Role,
 };
 
 #[derive(Clone)]
@@ -17,6 +25,8 @@ pub struct AppState {
     pub shop: Shop,
     pub(crate) inner: Arc<Inner>,
     pub(crate) read_after: Arc<Signer>,
+    pub(crate) proxies: Arc<TrustedProxies>,
+    pub(crate) role: Role,
 }
 
 pub(crate) struct Inner {
@@ -27,6 +37,18 @@ pub(crate) struct Inner {
     pub(crate) products: ProductJson,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) policy: serde_json::Value,
+    /// The end was asked for.
+    ending: AtomicBool,
+}
+
+impl Inner {
+    pub(crate) fn end(&self) {
+        self.ending.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Relaxed)
+    }
 }
 
 /// The header of a backup that names what it lacks.
@@ -81,14 +103,31 @@ impl AppState {
             products: ProductJson::new(),
             backend: backend.into(),
             policy,
+            ending: AtomicBool::new(false),
         };
-        Self { shop, inner: Arc::new(inner), read_after: Arc::new(Signer::random()) }
+        Self {
+            shop,
+            inner: Arc::new(inner),
+            read_after: Arc::new(Signer::random()),
+            proxies: Arc::default(),
+            role: Role::All,
+        }
     }
 
     /// Signs `Read-After` with a key that all instances share. Without one, each serves what is current to whoever has
     /// written through another.
     pub fn with_read_after_key(self, key: &str) -> Self {
         Self { read_after: Arc::new(Signer::of(key.as_bytes())), ..self }
+    }
+
+    /// Answers for one part of the shop only.
+    pub fn with_role(self, role: Role) -> Self {
+        Self { role, ..self }
+    }
+
+    /// Believes proxies at these addresses whom they were asked by.
+    pub fn with_trusted_proxies(self, addresses: &[IpAddr]) -> Self {
+        Self { proxies: Arc::new(TrustedProxies::new(addresses)), ..self }
     }
 
     pub(crate) fn is_operator(&self, token: &str) -> bool {

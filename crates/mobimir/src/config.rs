@@ -1,13 +1,17 @@
 //! The configuration: one TOML file, every key also as an environment variable `MOBIMIR_...`, and the flags of the
 //! command line before both.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail};
 use mobimir_cassandra::ClusterConfig;
 use mobimir_core::{secret, zone::Zone};
 use mobimir_embedded::Options;
-use mobimir_http::Limits;
+use mobimir_http::{Limits, Role};
 use mobimir_mongodb::MongoConfig;
 use mobimir_shop::ShopSettings;
 use serde::Deserialize;
@@ -18,6 +22,10 @@ use crate::cluster::DataCentres;
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
+    /// What this instance answers, where a shop is several.
+    pub(crate) role: Role,
+    /// Proxies whose word is taken for whom they were asked by.
+    pub(crate) trusted_proxies: Vec<IpAddr>,
     pub(crate) data: PathBuf,
     /// A policy's file or the name of a built-in one.
     pub(crate) policy: String,
@@ -65,6 +73,7 @@ pub(crate) struct LimitsConfig {
     pub(crate) connections_max: usize,
     pub(crate) in_flight_max: usize,
     pub(crate) late_ms_max: u64,
+    pub(crate) drain_ms: u64,
     pub(crate) shutdown_ms_max: u64,
 }
 
@@ -116,6 +125,8 @@ const READ_AFTER_KEY_CHARS_MIN: usize = 16;
 /// Every key, and how its environment variable is read.
 const KEYS: &[(&str, Kind)] = &[
     ("listen", Kind::Text),
+    ("role", Kind::Text),
+    ("trusted_proxies", Kind::List),
     ("data", Kind::Text),
     ("policy", Kind::Text),
     ("operator_token", Kind::Text),
@@ -132,6 +143,7 @@ const KEYS: &[(&str, Kind)] = &[
     ("limits.connections_max", Kind::Number),
     ("limits.in_flight_max", Kind::Number),
     ("limits.late_ms_max", Kind::Number),
+    ("limits.drain_ms", Kind::Number),
     ("limits.shutdown_ms_max", Kind::Number),
     ("embedded.product_cache_items", Kind::Number),
     ("embedded.session_cache_items", Kind::Number),
@@ -165,6 +177,8 @@ impl Default for Config {
         let shop = ShopSettings::default();
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            role: Role::All,
+            trusted_proxies: Vec::new(),
             data: PathBuf::from("data"),
             policy: "embedded".into(),
             operator_token: None,
@@ -249,6 +263,7 @@ impl Default for LimitsConfig {
             connections_max: limits.connections_max,
             in_flight_max: limits.in_flight_max,
             late_ms_max: limits.late_ms_max,
+            drain_ms: limits.drain_ms,
             shutdown_ms_max: limits.shutdown_ms_max,
         }
     }
@@ -265,6 +280,7 @@ impl From<&LimitsConfig> for Limits {
             connections_max: config.connections_max,
             in_flight_max: config.in_flight_max,
             late_ms_max: config.late_ms_max,
+            drain_ms: config.drain_ms,
             shutdown_ms_max: config.shutdown_ms_max,
         }
     }
@@ -417,6 +433,8 @@ mod tests {
     fn every_key_has_its_variable() {
         let text = |key: &str| match key {
             "listen" => "127.0.0.1:1".to_owned(),
+            "role" => "carts".to_owned(),
+            "trusted_proxies" => "10.0.0.1, ::1".to_owned(),
             "zones" => "MSK, A1".to_owned(),
             "log_format" => "json".to_owned(),
             "cassandra.keyspace_prefix" => "other".to_owned(),
@@ -460,6 +478,8 @@ mod tests {
         );
         assert!(wrong("listen = \"nowhere\"").starts_with("shop.toml:1: "));
         assert!(wrong("read_after_key = \"short\"").contains("expected at least 16 characters"));
+        assert!(wrong("role = \"shop\"").ends_with("expected one of `products`, `carts`, `orders`, `all`"));
+        assert!(wrong("trusted_proxies = [\"balancer\"]").starts_with("shop.toml:1: "));
         assert!(wrong("zones = []").contains("expected at least one"));
         assert!(wrong("zones = [\"msk\"]").contains("expected a zone"));
         for (text, expected) in [

@@ -58,6 +58,12 @@ impl<'a> Homes<'a> {
         Entity::ALL.iter().copied().filter(|entity| self.home(*entity) == Some(store)).collect()
     }
 
+    /// What is in the data directory, and so belongs to one process; `None` when nothing is.
+    pub(crate) fn embedded(&self) -> Option<String> {
+        let entities = self.of(Store::Embedded);
+        (!entities.is_empty()).then(|| named(&entities))
+    }
+
     /// What is not in the data directory, as a person reads it; `None` when all is there.
     pub(crate) fn elsewhere(&self) -> Option<String> {
         let in_store = |(store, name): (Store, &str)| {

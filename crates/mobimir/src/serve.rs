@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, builder::TypedValueParser};
 use mobimir_core::{
     id::ProductId,
     invariant::InvariantCounters,
@@ -18,10 +18,10 @@ use mobimir_core::{
     time::{Clock, SystemClock},
 };
 use mobimir_embedded::{EmbeddedStore, Options};
-use mobimir_http::AppState;
+use mobimir_http::{AppState, Role};
 use mobimir_mongodb::MongoProducts;
 use mobimir_shop::{BucketCount, Shop, ShopSettings, run_reconciler};
-use tokio::{net::TcpListener, sync::watch};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
 use crate::{
     backend::ShopBackend,
@@ -35,6 +35,16 @@ use crate::{
 #[derive(Args)]
 #[command(after_help = SERVE_EXAMPLES)]
 pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    shop: ShopArgs,
+    /// What this instance answers, where a shop is several behind a load balancer [default: all]
+    #[arg(long, value_name = "ROLE", value_parser = clap::builder::PossibleValuesParser::new(Role::NAMES).try_map(|name| name.parse::<Role>()))]
+    role: Option<Role>,
+}
+
+// What a shop needs, whoever starts it.
+#[derive(Args)]
+struct ShopArgs {
     /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
@@ -57,6 +67,7 @@ Examples:
   MOBIMIR_OPERATOR_TOKEN=... mobimir serve --listen 0.0.0.0:8080 --data /var/lib/mobimir
   mobimir serve --listen 127.0.0.1:0 --config shop.toml
   mobimir serve --policy default --data-centres dc1=3 --mongodb mongodb://127.0.0.1:27017/?replicaSet=rs0
+  mobimir serve --role orders --policy default --listen 10.0.0.11:8083 --data ./orders-1
 
 Without MOBIMIR_OPERATOR_TOKEN (or operator_token in the configuration) nobody is an operator.";
 
@@ -64,7 +75,7 @@ Without MOBIMIR_OPERATOR_TOKEN (or operator_token in the configuration) nobody i
 #[command(after_help = DEMO_EXAMPLES)]
 pub(crate) struct DemoArgs {
     #[command(flatten)]
-    serve: ServeArgs,
+    shop: ShopArgs,
     /// The catalogue follows from this number
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -101,11 +112,18 @@ struct Plan {
 }
 
 pub(crate) fn serve(args: ServeArgs) -> Result<()> {
-    run(Plan { config: configured(args)?, catalogue: None })
+    let mut config = configured(args.shop)?;
+    if let Some(role) = args.role {
+        config.role = role;
+    }
+    run(Plan { config, catalogue: None })
 }
 
 pub(crate) fn demo(args: DemoArgs) -> Result<()> {
-    let mut config = configured(args.serve)?;
+    let mut config = configured(args.shop)?;
+    if config.role != Role::All {
+        bail!("role {}: a demo is a whole shop; start `mobimir serve` for a part of one", config.role.name());
+    }
     if config.operator_token.is_none() {
         config.operator_token = Some(Secret(random_token()));
     }
@@ -122,7 +140,7 @@ pub(crate) fn open_for_import(data: &Path) -> Result<Stores> {
     Ok(EmbeddedStore::open(data, &Options::default())?.stores())
 }
 
-fn configured(args: ServeArgs) -> Result<Config> {
+fn configured(args: ShopArgs) -> Result<Config> {
     let mut config = cluster::configured(args.config.as_deref(), args.policy, None, args.cluster)?;
     if let Some(listen) = args.listen {
         config.listen = listen;
@@ -136,7 +154,21 @@ fn configured(args: ServeArgs) -> Result<Config> {
 fn run(plan: Plan) -> Result<()> {
     start_log(&plan.config)?;
     let policy = cluster::placed_policy(&plan.config)?;
+    check_role(plan.config.role, &Homes::new(&policy))?;
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(run_shop(plan, policy))
+}
+
+/// Nobody else can answer for what is in this process.
+fn check_role(role: Role, homes: &Homes<'_>) -> Result<()> {
+    match homes.embedded() {
+        Some(embedded) if role != Role::All => bail!(
+            "role {}: by the policy {} the embedded store has {embedded}, and that lives in one process: serve all of the shop \
+             there, or take a policy that places everything in MongoDB and Cassandra, like --policy default",
+            role.name(),
+            homes.policy().name
+        ),
+        _ => Ok(()),
+    }
 }
 
 async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
@@ -157,8 +189,10 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
     }
     let settings = settings(&config, &homes, order_buckets);
     let shop = Shop::counting_in(invariants, stores, clock.clone(), settings);
-    // What a crash left open is finished before anybody can add to it.
-    shop.reconcile_at_start().await;
+    if config.role.does(Role::Orders) {
+        // What a crash left open is finished before anybody can add to it.
+        shop.reconcile_at_start().await;
+    }
 
     let listener = TcpListener::bind(config.listen)
         .await
@@ -181,11 +215,19 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
         Some(key) => state.with_read_after_key(&key.0),
         None => state,
     };
+    let state = state.with_role(config.role).with_trusted_proxies(&config.trusted_proxies);
 
-    let reconciler = tokio::spawn(run_reconciler(shop, stop.wait()));
-    let sweeper = tokio::spawn(sweep(store.clone(), clock.clone(), stop.wait()));
-    let striped = homes.split_products(&servers);
-    let tender = tokio::spawn(tend(striped, policy.striped_products(), clock, stop.wait()));
+    // Each by those who answer for what it is about; all of it may be done by several at the same time.
+    let mut background = JoinSet::new();
+    if config.role.does(Role::Orders) {
+        background.spawn(run_reconciler(shop, stop.wait()));
+    }
+    if homes.embedded().is_some() {
+        background.spawn(sweep(store.clone(), clock.clone(), stop.wait()));
+    }
+    if let Some(striped) = homes.split_products(&servers).filter(|_| config.role.does(Role::Products)) {
+        background.spawn(tend(striped, policy.striped_products(), clock, stop.wait()));
+    }
 
     say(&format!("listening on {address}"));
     if catalogue.is_some() {
@@ -193,9 +235,15 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
     } else if operator.is_none() {
         tracing::warn!("nobody is an operator: set MOBIMIR_OPERATOR_TOKEN to add products and move orders");
     }
+    if config.role != Role::All && config.read_after_key.is_none() {
+        tracing::warn!(
+            "what was written through other instances is read from the primary: set MOBIMIR_READ_AFTER_KEY, the same for all"
+        );
+    }
     let finished = mobimir_http::serve(mobimir_http::app(state), listener, stop.wait()).await;
 
-    let _ = tokio::time::timeout(BACKGROUND_END, async { tokio::join!(reconciler, sweeper, tender) }).await;
+    let ended = async { while background.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(BACKGROUND_END, ended).await;
     store.close().await;
     Control::remove(&config.data);
     if !finished {
@@ -263,12 +311,11 @@ async fn sweep(store: EmbeddedStore, clock: Arc<dyn Clock>, stopped: impl Future
 
 /// Splits the stock of the products that the policy names, and finishes what was begun with any.
 async fn tend(
-    products: Option<MongoProducts>,
+    products: MongoProducts,
     wanted: Vec<(ProductId, u16)>,
     clock: Arc<dyn Clock>,
     stopped: impl Future<Output = ()>,
 ) {
-    let Some(products) = products else { return };
     tokio::pin!(stopped);
     loop {
         if let Err(error) = products.tend_stripes(&wanted, clock.now()).await {

@@ -57,8 +57,8 @@ pub async fn run_reconciler(shop: Shop, stopped: impl Future<Output = ()>) {
 }
 
 impl Shop {
-    /// The pass of a shop that has just started, alone on its stores: whatever was decided and not carried out was left
-    /// by a crash, so nobody's grace has to be waited for.
+    /// The pass of a shop that has just started: whatever was decided and not carried out was left by a crash, so nobody's
+    /// grace has to be waited for. Where other instances are running it is at worst done twice, as it may be.
     pub async fn reconcile_at_start(&self) -> Reconciled {
         let mut done = Reconciled::default();
         let all_decided = self.now().plus_ms(SETTLE_GRACE_MS);

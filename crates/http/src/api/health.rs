@@ -34,6 +34,9 @@ async fn healthz() -> Response {
 /// The shop can serve
 #[utoipa::path(get, path = "/readyz", tag = "health", responses((status = 200, body = Object), (status = 503, body = Problem, content_type = "application/problem+json")))]
 async fn readyz(State(state): State<AppState>) -> Result<Response, Problem> {
+    if state.inner.is_ending() {
+        return Err(Problem::unavailable("this instance is ending: ask another one"));
+    }
     match state.inner.backend.trouble() {
         None => Ok(extract::json(StatusCode::OK, &json!({ "status": "ready" }))),
         Some(trouble) => Err(Problem::unavailable(trouble)),

@@ -10,15 +10,20 @@ pub(crate) mod users;
 
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::state::AppState;
+use crate::{role::Role, state::AppState};
 
-pub(crate) fn router() -> OpenApiRouter<AppState> {
-    OpenApiRouter::new()
-        .merge(products::router())
-        .merge(carts::router())
-        .merge(orders::router())
-        .merge(sessions::router())
-        .merge(users::router())
-        .merge(ops::router())
-        .merge(health::router())
+/// What an instance of that role answers and, unless it is [`Role::All`], no other.
+pub(crate) fn of(role: Role) -> OpenApiRouter<AppState> {
+    match role {
+        Role::Products => products::router(),
+        // A login brings the guest's cart along, so whoever has the carts has sessions and users, too.
+        Role::Carts => carts::router().merge(sessions::router()).merge(users::router()),
+        Role::Orders => orders::router(),
+        Role::All => of(Role::Products).merge(of(Role::Carts)).merge(of(Role::Orders)),
+    }
+}
+
+/// What every instance answers for itself.
+pub(crate) fn of_every_role() -> OpenApiRouter<AppState> {
+    ops::router().merge(health::router())
 }

@@ -10,7 +10,7 @@ use mobimir_core::{cart, ports::StoreError};
 use mobimir_shop::{Caller, ClientInfo, Shop};
 
 use super::{fault::Fault, links, notice::Notice};
-use crate::{cookies, extract::Peer, state::AppState};
+use crate::{cookies, extract::Asker, state::AppState};
 
 /// What a browser brings along.
 #[derive(Clone, Debug, Default)]
@@ -77,7 +77,7 @@ impl FromRequestParts<AppState> for Visit {
         let mut visit = Self::of_headers(&parts.headers);
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
         visit.path = links::local_path(path).unwrap_or("/").to_owned();
-        visit.client.ip_address = parts.extensions.get::<Peer>().map(|peer| peer.0.ip());
+        visit.client.ip_address = parts.extensions.get::<Asker>().map(|asker| asker.0);
         Ok(visit)
     }
 }
