@@ -15,7 +15,7 @@ run-cluster: tools ## the same shop on MongoDB and Cassandra, which it starts; `
 
 test: tools ## all tests, with everything they need installed first
 	$(CARGO) test --workspace
-	MOBIMIR_SUITE_POLICY=default $(CARGO) test --workspace --test suite -- api:: orders:: malformed:: concurrency::
+	MOBIMIR_SUITE_POLICY=default $(CARGO) test --workspace --test suite -- api:: orders:: malformed:: concurrency:: roles::
 	MOBIMIR_SUITE_POLICY=default MOBIMIR_CRASH_ROUNDS=12 $(CARGO) test --workspace --test suite -- crash::
 
 lint: need-cargo ## formatting and lints
@@ -41,7 +41,7 @@ soak: tools ## the tests that take long: more crashes, more random histories, a 
 	$(CARGO) build --release --package mobimir --package mobimir-bench
 	$(CARGO) run --release --package mobimir-bench -- --only sizes --large
 
-tools: need-cargo ## what the tests need besides Rust: a C compiler, Chromium and its driver, Java 17, Maven, pip
+tools: need-cargo ## what the tests need besides Rust: a C compiler, Chromium and its driver, nginx, Java 17, Maven, pip
 	@scripts/install-test-tools
 
 need-cargo:

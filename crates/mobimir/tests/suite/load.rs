@@ -48,20 +48,24 @@ percent = 50
 "#;
 
 /// As much as any machine can do.
-const GENTLE: [&str; 4] = ["--rate", "150", "--connections", "16"];
+pub(crate) const GENTLE: [&str; 4] = ["--rate", "150", "--connections", "16"];
 
 fn load(shop: &Process, out: &Path, rate: [&str; 4], more: &[&str]) -> Command {
+    load_on(&shop.host, out, rate, more)
+}
+
+pub(crate) fn load_on(host: &str, out: &Path, rate: [&str; 4], more: &[&str]) -> Command {
     let profile = out.with_extension("toml");
     std::fs::write(&profile, PROFILE).unwrap();
     let mut command = program();
     command.args(["load", "run", "--profile"]).arg(profile);
-    command.args(["--target", &format!("http://{}", shop.host), "--out"]).arg(out).args(rate).args(more);
+    command.args(["--target", &format!("http://{host}"), "--out"]).arg(out).args(rate).args(more);
     command.env("MOBIMIR_OPERATOR_TOKEN", OPERATOR).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
 /// How it ended, what it printed, and its report.
-fn ended(child: Child, out: &Path) -> (Option<i32>, String, Value) {
+pub(crate) fn ended(child: Child, out: &Path) -> (Option<i32>, String, Value) {
     let output = child.wait_with_output().unwrap();
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said).into_owned();

@@ -12,5 +12,6 @@ mod lab;
 mod load;
 mod malformed;
 mod orders;
+mod roles;
 mod servers;
 mod support;

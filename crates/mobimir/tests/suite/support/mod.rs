@@ -1,7 +1,8 @@
-//! What the tests share: the program as a process, clients for it, and a browser.
+//! What the tests share: the program as a process, clients for it, a load balancer, and a browser.
 
 pub(crate) mod browser;
 pub(crate) mod client;
+pub(crate) mod nginx;
 pub(crate) mod process;
 pub(crate) mod servers;
 pub(crate) mod shop;

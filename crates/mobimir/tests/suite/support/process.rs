@@ -53,11 +53,20 @@ impl Process {
     }
 
     pub(crate) fn start(arguments: &[&str], data: &Path, environment: &[(&str, &str)]) -> Self {
+        Self::start_at("127.0.0.1:0", arguments, data, environment)
+    }
+
+    pub(crate) fn start_at(
+        listen: &str,
+        arguments: &[&str],
+        data: &Path,
+        environment: &[(&str, &str)],
+    ) -> Self {
         let log = data.with_extension("log");
         let mut command = program();
         command
             .args(arguments)
-            .args(["--listen", "127.0.0.1:0", "--data"])
+            .args(["--listen", listen, "--data"])
             .arg(data)
             .env("MOBIMIR_OPERATOR_TOKEN", OPERATOR)
             // Cheap passwords: the tests are not about them, and make many.
