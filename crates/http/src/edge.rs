@@ -15,7 +15,7 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 use prometheus_client::metrics::gauge::Gauge;
 use tower::ServiceExt;
 
-use crate::{admission::Class, extract::Asker, problem::Problem, read_after, state::AppState};
+use crate::{admission::Class, extract::Asker, problem::Problem, read_after, state::AppState, storefront};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID_CHARS_MAX: usize = 64;
@@ -39,7 +39,7 @@ impl App {
         let metrics = &inner.metrics;
         if !inner.admission.admits(class, metrics.in_flight.get(), metrics.connections.get()) {
             metrics.turned_away(class);
-            let mut response = Problem::overloaded();
+            let mut response = if is_for_people(&request) { storefront::crowded_page() } else { Problem::overloaded() };
             response.headers_mut().insert(REQUEST_ID, request_id(&request));
             return response;
         }
@@ -102,6 +102,12 @@ impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.0.dec();
     }
+}
+
+/// Whether a browser asks for a page.
+fn is_for_people(request: &Request) -> bool {
+    let wants_page = |accept: &HeaderValue| accept.as_bytes().starts_with(b"text/html");
+    !request.uri().path().starts_with("/v1/") && request.headers().get(header::ACCEPT).is_some_and(wants_page)
 }
 
 /// Tells the edge which route answered.
@@ -194,6 +200,12 @@ mod tests {
         assert_eq!(header(header::RETRY_AFTER), Some("1"));
         assert_eq!(header(header::CONTENT_TYPE), Some("application/problem+json"));
         assert_eq!(header(REQUEST_ID), Some("mine"));
+        let request = Request::get("/catalog").header(header::ACCEPT, "text/html,application/xhtml+xml");
+        let page = app.answer(request.body(Body::empty()).expect("a request"), None).await;
+        assert_eq!(page.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(page.headers().contains_key(header::RETRY_AFTER));
+        let page = axum::body::to_bytes(page.into_body(), usize::MAX).await.expect("a body");
+        assert!(String::from_utf8_lossy(&page).contains("очень много покупателей"));
         // Whoever watches is always let in.
         assert_eq!(ask("/healthz").await.status(), StatusCode::OK);
         drop(under_way);

@@ -41,6 +41,8 @@ pub(super) enum Fault {
     TooManyLogins { retry_after_s: u64 },
     #[error("too much to do: {0}")]
     Busy(String),
+    #[error("too many visitors")]
+    Crowded,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -55,7 +57,7 @@ impl Fault {
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::TooManyLogins { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Self::Busy(_) | Self::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Busy(_) | Self::Crowded | Self::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -68,6 +70,7 @@ impl Fault {
             Self::BadForm | Self::TooLarge => "Не получилось прочитать форму",
             Self::WrongMethod => "Эта страница открывается иначе",
             Self::TooManyLogins { .. } => "Слишком много попыток входа",
+            Self::Crowded => "Сейчас у нас очень много покупателей",
             Self::Busy(_) | Self::Store(_) => "Магазин ненадолго недоступен",
         }
     }
@@ -85,6 +88,7 @@ impl Fault {
                 let wait = wording::counted(*retry_after_s, ["секунду", "секунды", "секунд"]);
                 return format!("Подождите, пожалуйста, {wait} и попробуйте снова. Так мы бережём ваш аккаунт от подбора пароля.");
             }
+            Self::Crowded => "Обновите страницу через несколько секунд — корзина и заказы никуда не денутся.",
             Self::Busy(_) | Self::Store(_) => "Мы уже чиним. Обновите страницу через несколько секунд — корзина и заказы никуда не денутся.",
         }
         .to_owned()
@@ -93,7 +97,7 @@ impl Fault {
     pub(super) fn retry_after_s(&self) -> Option<u64> {
         match self {
             Self::TooManyLogins { retry_after_s } => Some(*retry_after_s),
-            Self::Busy(_) | Self::Store(_) => Some(RETRY_AFTER_S),
+            Self::Busy(_) | Self::Crowded | Self::Store(_) => Some(RETRY_AFTER_S),
             _ => None,
         }
     }

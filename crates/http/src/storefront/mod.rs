@@ -24,15 +24,19 @@ mod wording;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::{
     Extension, Router,
+    body::Body,
     http::HeaderMap,
     middleware,
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::StatusCode;
 
 use crate::state::AppState;
 
@@ -65,4 +69,18 @@ pub(crate) fn router() -> Router<AppState> {
 pub(crate) async fn not_found_page(state: &AppState, headers: &HeaderMap) -> Response {
     let visit = visit::Visit::of_headers(headers);
     fault::Fault::NotFound.page(state, &visit).await.into_response()
+}
+
+/// The page for whoever is turned away at the door. It is the same for everybody and made once: there, nothing may cost much.
+pub(crate) fn crowded_page() -> Response {
+    static PAGE: LazyLock<(HeaderMap, Bytes)> = LazyLock::new(|| {
+        let (head, body) = page::plain(&fault::Fault::Crowded, &visit::Visit::default()).into_parts();
+        let body = axum::body::to_bytes(body, usize::MAX).now_or_never().and_then(Result::ok);
+        (head.headers, body.unwrap_or_default())
+    });
+    let (headers, body) = &*PAGE;
+    let mut response = Response::new(Body::from(body.clone()));
+    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    *response.headers_mut() = headers.clone();
+    response
 }
