@@ -30,9 +30,19 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(120);
 /// As `deploy/mobimir/shop.env` has it.
 const DRAIN_MS: &str = "5000";
-/// Longer than nginx leaves an instance alone that it could not reach.
-const BETWEEN_RESTARTS: Duration = Duration::from_millis(1_500);
-const INSTANCES: [(&str, usize); 4] = [("all", 1), ("products", 2), ("carts", 2), ("orders", 2)];
+/// Less than `deploy/rolling-restart` takes, so that nginx does not know yet that the last one is back.
+const BETWEEN_RESTARTS: Duration = Duration::from_millis(1_000);
+/// Every instance, by its role and its address in `deploy/nginx/mobimir`.
+const INSTANCES: [(&str, &str); 8] = [
+    ("all", "10.0.0.11:8080"),
+    ("all", "10.0.0.12:8080"),
+    ("products", "10.0.0.11:8081"),
+    ("products", "10.0.0.12:8081"),
+    ("carts", "10.0.0.11:8082"),
+    ("carts", "10.0.0.12:8082"),
+    ("orders", "10.0.0.11:8083"),
+    ("orders", "10.0.0.12:8083"),
+];
 
 #[test]
 fn a_part_of_an_embedded_shop_is_refused_in_one_line() {
@@ -133,23 +143,14 @@ impl Several {
             ("MOBIMIR_LIMITS_DRAIN_MS", DRAIN_MS.to_owned()),
         ]);
         let mut instances = Vec::new();
-        for (role, count) in INSTANCES {
-            for number in 1..=count {
-                let data = dir.join(format!("{role}-{number}"));
-                instances.push(Instance::start(role, data, "127.0.0.1:0", &borrowed(&environment)));
-            }
+        let mut addresses = Vec::new();
+        for (number, (role, address)) in INSTANCES.into_iter().enumerate() {
+            let data = dir.join(format!("{role}-{number}"));
+            let instance = Instance::start(role, data, "127.0.0.1:0", &borrowed(&environment));
+            addresses.push((address, instance.host.clone()));
+            instances.push(instance);
         }
-        let hosts = |wanted: &str| {
-            let those = instances.iter().filter(|instance| instance.role == wanted);
-            those.map(|instance| instance.host.clone()).collect()
-        };
-        let upstreams = [
-            ("products", hosts("products")),
-            ("carts", hosts("carts")),
-            ("orders", hosts("orders")),
-            ("shop", hosts("all")),
-        ];
-        let nginx = Nginx::start(&dir.join("nginx"), &upstreams);
+        let nginx = Nginx::start(&dir.join("nginx"), &addresses);
         Self { nginx, instances, environment }
     }
 
@@ -257,10 +258,11 @@ async fn a_rolling_restart_fails_nobody(mut several: Several, dir: &Path) {
     let load = load_on(&host, &out, GENTLE, &["--for", "20m"]).spawn().unwrap();
     until_it_sells(&several.hosts(&["orders"])).await;
 
-    // Meanwhile somebody fills up a shelf, and nothing of it may count twice.
+    // Meanwhile somebody fills up a shelf, and nothing of it may count twice; somebody else looks at pages.
     let shelf = product(&host, 0).await;
     let over = Arc::new(AtomicBool::new(false));
     let filling = tokio::spawn(fill_up(host.clone(), shelf.clone(), over.clone()));
+    let looking = tokio::spawn(look_around(host.clone(), over.clone()));
 
     let started = Instant::now();
     let environment = several.environment.clone();
@@ -281,7 +283,7 @@ async fn a_rolling_restart_fails_nobody(mut several: Several, dir: &Path) {
     }
     eprintln!("restarted in {:?}: {}", started.elapsed(), took.join(", "));
     over.store(true, Ordering::SeqCst);
-    let filled = filling.await.unwrap();
+    let (filled, seen) = (filling.await.unwrap(), looking.await.unwrap());
     let stock = operator(&host).get(&format!("/v1/products/{shelf}/stock")).await.expect(200);
     assert_eq!(stock["MSK"], filled, "so many units were put there");
 
@@ -295,7 +297,12 @@ async fn a_rolling_restart_fails_nobody(mut several: Several, dir: &Path) {
         assert_eq!(operation["shed"], 0, "{name}: {said}");
     }
     let answered: u64 = operations.values().filter_map(|operation| operation["fine"].as_u64()).sum();
-    eprintln!("{answered} answers, {filled} changes of stock, none failed");
+    let services = ["/v1/products", "/v1/cart", "/v1/sessions", "/v1/orders"];
+    let asked = |host: &String| services.map(|service| several.nginx.asked(host, service));
+    let stepped_in: usize = several.hosts(&["all"]).iter().flat_map(asked).sum();
+    eprintln!(
+        "{answered} answers, {filled} changes of stock, {seen} pages, none failed; the role all stepped in {stepped_in} times"
+    );
     assert!(answered > 1_000, "{said}");
     for check in ["orders", "histories", "unasked_orders", "carts", "stock", "invariants"] {
         assert!(report["findings"][check]["looked_at"].as_u64().unwrap() > 0, "{check}: {said}");
@@ -348,4 +355,18 @@ async fn fill_up(host: String, product: String, over: Arc<AtomicBool>) -> u64 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     filled
+}
+
+async fn look_around(host: String, over: Arc<AtomicBool>) -> u64 {
+    let mut visitor = Client::new(&host);
+    let mut seen = 0;
+    while !over.load(Ordering::SeqCst) {
+        for path in ["/", "/catalog", "/cart"] {
+            let page = visitor.send(Method::GET, path, &[], None).await.unwrap();
+            assert_eq!(page.status, 200, "{path}");
+            seen += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    seen
 }

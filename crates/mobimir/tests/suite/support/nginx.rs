@@ -1,7 +1,6 @@
 //! nginx with the configuration that `deploy/` has, at a free port, and gone with its test.
 
 use std::{
-    fmt::Write,
     net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -12,6 +11,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 /// The very file, not a copy of it.
 const CONFIGURATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/nginx/conf.d/mobimir.conf");
+const INSTANCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/nginx/mobimir");
 /// Where it is installed, and where shells of those who are not root do not look for it.
 const PROGRAMS: [&str; 2] = ["nginx", "/usr/sbin/nginx"];
 const START_MAX: Duration = Duration::from_secs(60);
@@ -25,15 +25,16 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
-    /// `upstreams` are the instances of each file of `deploy/nginx/mobimir`, by the file's name.
-    pub(crate) fn start(dir: &Path, upstreams: &[(&str, Vec<String>)]) -> Self {
+    /// With instances at other addresses than those in `deploy/nginx/mobimir`: each of these, and where it is here.
+    pub(crate) fn start(dir: &Path, addresses: &[(&str, String)]) -> Self {
         std::fs::create_dir_all(dir.join("mobimir")).unwrap();
-        for (name, hosts) in upstreams {
-            let servers = hosts.iter().fold(String::new(), |mut text, host| {
-                let _ = writeln!(text, "server {host} max_fails=1 fail_timeout=1s;");
-                text
-            });
-            std::fs::write(dir.join(format!("mobimir/{name}.conf")), servers).unwrap();
+        for name in ["products.conf", "carts.conf", "orders.conf", "shop.conf"] {
+            let mut text = std::fs::read_to_string(Path::new(INSTANCES).join(name)).unwrap();
+            for (there, here) in addresses {
+                text = text.replace(there, here);
+            }
+            assert!(!text.contains("10.0.0."), "an instance is missing: {text}");
+            std::fs::write(dir.join("mobimir").join(name), text).unwrap();
         }
         // Its workers would be somebody else, who may not enter the directory.
         let user = if geteuid().is_root() { "user root;\n" } else { "" };
@@ -69,6 +70,12 @@ impl Nginx {
             std::thread::sleep(Duration::from_millis(20));
         }
         true
+    }
+
+    /// How many requests for a path that contains this an instance was asked.
+    pub(crate) fn asked(&self, host: &str, part: &str) -> usize {
+        let log = std::fs::read_to_string(self.dir.join("access.log")).unwrap_or_default();
+        log.lines().filter(|line| line.contains(part) && line.contains(host)).count()
     }
 
     /// Answers that say that something went wrong, with who gave them.
