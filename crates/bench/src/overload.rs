@@ -13,8 +13,7 @@ use crate::{
     best::Best,
     crowd::{
         BLACK_FRIDAY, Crowd,
-        in_time::{in_time, keeps_limits},
-        saying::{broken_promises, limits},
+        saying::{broken_promises, keeps_limits, limits},
     },
     figures::{Figures, median, show_rounds},
     progress,
@@ -67,10 +66,10 @@ pub(crate) fn measure(setting: &Setting<'_>, best: &mut Best, figures: &mut Figu
 /// Requests a second that were answered in time, at the most that the shop can stand and at twice as much. The first
 /// second of each belongs to what was before.
 fn goodput(report: &Report, phase: usize) -> Result<[f64; 2]> {
-    let limits = limits(report)?;
     let of = |first: usize| {
         let seconds = report.seconds.get(first + 1..first + phase).context("the run was too short")?;
-        anyhow::Ok(in_time(seconds, limits) / seconds.len() as f64)
+        let in_time: u64 = seconds.iter().map(|second| second.goodput).sum();
+        anyhow::Ok(in_time as f64 / seconds.len() as f64)
     };
     Ok([of(0)?, of(phase)?])
 }

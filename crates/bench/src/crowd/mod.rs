@@ -1,9 +1,6 @@
 //! A crowd of shoppers, made by the program itself: `mobimir load run` as a process of its own, and its report.
-//!
-//! - [`saying`]: what a report says that a figure is made of;
-//! - [`in_time`]: how much was answered within the limits.
+//! [`saying`] is what a report says that a figure is made of.
 
-pub(crate) mod in_time;
 pub(crate) mod saying;
 
 use std::{

@@ -28,6 +28,14 @@ pub(crate) fn limits(report: &Report) -> Result<Limits> {
     report.limits.context("the shop tells no limits")
 }
 
+/// Whether the p99 of reads and of writes is within the limits in this second, and nobody was turned away.
+pub(crate) fn keeps_limits(second: &Second, limits: Limits) -> bool {
+    let keeps = |latency: &Latency, limit_us: Option<u64>| limit_us.is_none_or(|limit| latency.p99_us <= limit);
+    second.shed == 0
+        && keeps(&second.reads, limits.read_p99_us)
+        && keeps(&second.writes, limits.write_p99_us)
+}
+
 pub(crate) fn shop_cpu_us(report: &Report) -> Result<f64> {
     report.shop_cpu_us.context("the shop does not tell its processor time")
 }
@@ -58,6 +66,19 @@ mod tests {
 
     fn seconds(served: &[u64]) -> Vec<Second> {
         served.iter().map(|&answered| Second { answered, ..Second::default() }).collect()
+    }
+
+    #[test]
+    fn reads_and_writes_have_limits_of_their_own() {
+        let limits = Limits { read_p99_us: Some(50_000), write_p99_us: Some(30_000) };
+        let of = |reads: u64, writes: u64, shed: u64| {
+            let latency = |p99_us| Latency { count: 1, p99_us, ..Latency::default() };
+            Second { reads: latency(reads), writes: latency(writes), shed, ..Second::default() }
+        };
+        assert!(keeps_limits(&of(40_000, 30_000, 0), limits));
+        assert!(!keeps_limits(&of(30_000, 40_000, 0), limits));
+        assert!(!keeps_limits(&of(1, 1, 1), limits));
+        assert!(keeps_limits(&of(1, 40_000, 0), Limits { write_p99_us: None, ..limits }));
     }
 
     #[test]
