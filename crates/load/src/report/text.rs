@@ -107,16 +107,16 @@ mod tests {
         CPU        12.5 us of the generator for a request sent, 84.5 us of the shop for a request answered
         memory     120.0 MiB before, 144.0 MiB after, of the shop
 
-        promise       what                                                  looked at  wrong
-        ORD-1         acknowledged orders, by id, as they were acknowledged       997      0
-        ORD-1         acknowledged orders, in the history of their owner          997      0
-        ORD-1         acknowledged orders, in the list of their day               997      0
-        ORD-2         orders in histories, each asked for and there once          997      0
-        CRT-1         carts, against what was acknowledged                        600      0
-        STK-1, STK-2  stocks of a product in a zone                             3,000      0
-        -             promises, as the shop itself has counted                     12      0
-        -             requests, by whether the answer can be right             10,000      0
-        -             orders whose answer was lost, asked for again                 3      0
+        promise       what                                                   looked at  wrong
+        ORD-1         acknowledged orders, by id, as they were acknowledged        997      0
+        ORD-1         acknowledged orders, in the history of their owner           997      0
+        ORD-1         acknowledged orders, in the list of their day                997      0
+        ORD-2         orders in histories, each asked for and there once           997      0
+        CRT-1         carts, against what was acknowledged                         600      0
+        STK-1, STK-2  stocks of a product in a zone                              3,000      0
+        -             promises, as the shop itself has counted                      12      0
+        -             requests, by whether the answer can be right              10,000      0
+        -             orders whose answer was lost, asked for again                  3      0
 
         verdict: good: sent as planned, nothing failed, limits kept, every promise kept
         ");
