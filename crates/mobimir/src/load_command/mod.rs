@@ -38,7 +38,7 @@ pub(crate) struct LoadArgs {
 
 #[derive(Debug, Subcommand)]
 enum LoadCommand {
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     Replay(ReplayArgs),
     Compare(CompareArgs),
     Profiles(ProfilesArgs),
@@ -187,7 +187,7 @@ fn period(text: &str) -> Result<Duration, String> {
 
 pub(crate) fn run(args: LoadArgs) -> Result<ExitCode> {
     match args.command {
-        LoadCommand::Run(args) => load(args),
+        LoadCommand::Run(args) => load(*args),
         LoadCommand::Replay(args) => replay(args),
         LoadCommand::Compare(args) => {
             let comparison = compare(&read(&args.before)?, &read(&args.after)?);
