@@ -1,12 +1,14 @@
 //! Who is let in when there is too much to do.
 //!
-//! A request that will be answered too late had better not be begun. How late everything is, is felt by a task that wants to
-//! run every few milliseconds: what it waits for a processor, every request waits too. While that is more than it should be,
-//! a growing share of requests is turned away at the door, which costs next to nothing: first those that only look, then
-//! changes, and orders last of all, because somebody is waiting with money in hand. Whoever watches is always let in.
+//! A request that will be answered too late had better not be begun. How late everything is, is felt with a message that the
+//! shop sends to itself every few milliseconds, through a socket like those of all others: what it waits to be heard, every
+//! request waits too. (A timer would not do: the runtime lets it pass everybody who waits.) While that is more than it
+//! should be, a growing share of requests is turned away at the door, which costs next to nothing: first those that only
+//! look, then changes, and orders last of all, because somebody is waiting with money in hand. Whoever watches is always
+//! let in.
 
 use std::{
-    collections::VecDeque,
+    io,
     sync::{
         Weak,
         atomic::{AtomicU32, Ordering},
@@ -15,13 +17,15 @@ use std::{
 };
 
 use http::Method;
+use tokio::{io::AsyncReadExt, net::UnixStream};
 
 use crate::{limits::Limits, state::Inner};
 
 /// How often the pressure is felt.
 const FEEL_PERIOD: Duration = Duration::from_millis(10);
-/// So often in a row it has to be late.
-const LASTING: usize = 8;
+/// So often in a row, and for so long, it has to be late.
+const LATE_IN_A_ROW: u32 = 3;
+const LASTING: Duration = Duration::from_millis(80);
 /// Of a share that is turned away.
 const WHOLE: u32 = 1_000;
 /// Somebody always gets through, or nobody would notice that it is over.
@@ -32,11 +36,9 @@ const STEP_MAX: f64 = 0.2;
 const STEP_DOWN: f64 = 0.004;
 /// For how many periods at once a late one counts.
 const PERIODS_MAX: f64 = 10.0;
-/// By so much every sleep is late, on any machine: timers go by milliseconds.
-const TIMER_STEP: Duration = Duration::from_millis(2);
 /// As long as there are no more connections, no queue is so long that it were worth to turn somebody away: then it is others on
 /// the machine who make everything late.
-const CONNECTIONS_MIN: i64 = 64;
+const CONNECTIONS_MIN: i64 = 256;
 /// A wait of so many limits goes up as fast as it gets.
 const LIMITS_MAX: f64 = 4.0;
 
@@ -89,27 +91,37 @@ impl Class {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Pressure {
     share: f64,
-    last: VecDeque<Duration>,
+    late_in_a_row: u32,
+    late_for: Duration,
+    /// Of those in a row.
+    least: Duration,
 }
 
 impl Pressure {
-    /// Once in every [`FEEL_PERIOD`] or, when it was late, for the time that has passed.
-    fn feel(&mut self, late: Duration, limit: Duration) {
-        self.last.push_back(late);
-        if self.last.len() > LASTING {
-            self.last.pop_front();
+    /// Something was `late` by so much, so long after the last time.
+    fn feel(&mut self, late: Duration, limit: Duration, passed: Duration) {
+        if late <= limit {
+            let spare = 1.0 - late.as_secs_f64() / limit.as_secs_f64();
+            *self = Self {
+                share: (self.share - STEP_DOWN * spare * periods(passed)).max(0.0),
+                ..Self::default()
+            };
+            return;
         }
-        // The least of the last: a moment in which nothing ran is not too much to do.
-        let least = if self.last.len() < LASTING { None } else { self.last.iter().min() };
-        let least = least.copied().unwrap_or_default();
-        let limits = (least.as_secs_f64() / limit.as_secs_f64()).min(LIMITS_MAX);
-        let passed = ((FEEL_PERIOD + late).as_secs_f64() / FEEL_PERIOD.as_secs_f64()).min(PERIODS_MAX);
-        if limits > 1.0 {
-            self.share += (SHARE_MAX - self.share) * (STEP_UP * (limits - 1.0) * passed).min(STEP_MAX);
-        } else {
-            self.share = (self.share - STEP_DOWN * (1.0 - limits)).max(0.0);
+        self.least = if self.late_in_a_row == 0 { late } else { self.least.min(late) };
+        self.late_in_a_row += 1;
+        self.late_for += passed;
+        // A moment in which nothing ran is not too much to do.
+        if self.late_in_a_row >= LATE_IN_A_ROW && self.late_for >= LASTING {
+            let limits = (self.least.as_secs_f64() / limit.as_secs_f64()).min(LIMITS_MAX);
+            self.share +=
+                (SHARE_MAX - self.share) * (STEP_UP * (limits - 1.0) * periods(passed)).min(STEP_MAX);
         }
     }
+}
+
+fn periods(passed: Duration) -> f64 {
+    (passed.as_secs_f64() / FEEL_PERIOD.as_secs_f64()).min(PERIODS_MAX)
 }
 
 pub(crate) struct Admission {
@@ -158,22 +170,51 @@ impl Admission {
 
 /// Feels the pressure for as long as the shop is there.
 pub(crate) async fn feel(shop: Weak<Inner>) {
-    let mut pressure = Pressure::default();
-    loop {
-        let asleep = Instant::now();
-        tokio::time::sleep(FEEL_PERIOD).await;
-        let Some(shop) = shop.upgrade() else { return };
-        let limit = Duration::from_millis(shop.limits.late_ms_max);
-        if limit.is_zero() {
-            return;
+    let limit = Duration::from_millis(shop.upgrade().map_or(0, |shop| shop.limits.late_ms_max));
+    if limit.is_zero() {
+        return;
+    }
+    if let Err(error) = feel_within(limit, &shop).await {
+        tracing::warn!(%error, "how late everything is cannot be felt: nobody is turned away for it");
+    }
+}
+
+async fn feel_within(limit: Duration, shop: &Weak<Inner>) -> io::Result<()> {
+    let (mut ear, mouth) = UnixStream::pair()?;
+    let began = Instant::now();
+    let speaker = tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(FEEL_PERIOD).await;
+            let now_us = began.elapsed().as_micros() as u64;
+            match mouth.try_write(&now_us.to_be_bytes()) {
+                // What nobody has heard yet says enough.
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
+                _ => {}
+            }
         }
-        pressure.feel(asleep.elapsed().saturating_sub(FEEL_PERIOD + TIMER_STEP), limit);
+    });
+    let mut pressure = Pressure::default();
+    let mut last = began.elapsed();
+    let mut said = [0; 1024];
+    loop {
+        // All that was said meanwhile; the first of it waited longest.
+        let length = ear.read(&mut said).await?;
+        let Some(shop) = shop.upgrade() else { break };
+        let Some(first) = said[..length].first_chunk() else { break };
+        let now = began.elapsed();
+        let late = now.saturating_sub(Duration::from_micros(u64::from_be_bytes(*first)));
+        pressure.feel(late, limit, now - last);
+        last = now;
         shop.admission.share.store((pressure.share * f64::from(WHOLE)) as u32, Ordering::Relaxed);
     }
+    speaker.abort();
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     const LIMIT: Duration = Duration::from_millis(20);
@@ -191,11 +232,11 @@ mod tests {
     #[test]
     fn pressure_rises_within_a_second_and_is_gone_seconds_after() {
         let mut pressure = Pressure::default();
-        (0..100).for_each(|_| pressure.feel(LIMIT * 3, LIMIT));
-        assert!(pressure.share > 0.9, "{pressure:?}");
-        (0..1_000).for_each(|_| pressure.feel(LIMIT * 100, LIMIT));
+        (0..16).for_each(|_| pressure.feel(LIMIT * 3, LIMIT, LIMIT * 3));
+        assert!(pressure.share > 0.8, "{pressure:?}");
+        (0..1_000).for_each(|_| pressure.feel(LIMIT * 100, LIMIT, LIMIT * 100));
         assert!(pressure.share <= SHARE_MAX, "{pressure:?}");
-        (0..300).for_each(|_| pressure.feel(Duration::from_millis(1), LIMIT));
+        (0..300).for_each(|_| pressure.feel(Duration::from_millis(1), LIMIT, FEEL_PERIOD));
         assert_eq!(pressure.share, 0.0);
     }
 
@@ -208,9 +249,42 @@ mod tests {
     fn a_moment_in_which_nothing_ran_is_no_pressure() {
         let mut pressure = Pressure::default();
         for _ in 0..100 {
-            pressure.feel(Duration::from_secs(2), LIMIT);
-            (1..LASTING).for_each(|_| pressure.feel(Duration::from_millis(1), LIMIT));
+            pressure.feel(Duration::from_secs(2), LIMIT, Duration::from_secs(2));
+            pressure.feel(LIMIT * 2, LIMIT, FEEL_PERIOD);
+            pressure.feel(Duration::from_millis(1), LIMIT, FEEL_PERIOD);
             assert_eq!(pressure.share, 0.0);
+        }
+    }
+
+    /// Many who are all ready to run at once make a message wait as they wait themselves.
+    #[test]
+    fn what_waits_behind_others_is_felt() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        runtime.expect("a runtime").block_on(async {
+            let shop = crate::test_app::state(Limits { late_ms_max: 5, ..Limits::default() }).inner;
+            let feeling = tokio::spawn(feel(Arc::downgrade(&shop)));
+            let crowd: Vec<_> = (0..64).map(|_| tokio::spawn(busy_reader())).collect();
+            while shop.admission.share() < 0.2 {
+                tokio::time::sleep(FEEL_PERIOD).await;
+            }
+            crowd.iter().for_each(|reader| reader.abort());
+            while shop.admission.share() > 0.0 {
+                tokio::time::sleep(FEEL_PERIOD).await;
+            }
+            drop(shop);
+            feeling.await.expect("it ends with the shop");
+        });
+    }
+
+    /// Works for a millisecond for every byte that it hears, and says one to itself.
+    async fn busy_reader() {
+        let (mut ear, mouth) = UnixStream::pair().expect("sockets");
+        loop {
+            mouth.try_write(&[0]).expect("room");
+            let _ = ear.read(&mut [0; 16]).await;
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_millis(1) {}
+            tokio::task::yield_now().await;
         }
     }
 

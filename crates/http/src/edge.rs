@@ -39,7 +39,8 @@ impl App {
         let metrics = &inner.metrics;
         if !inner.admission.admits(class, metrics.in_flight.get(), metrics.connections.get()) {
             metrics.turned_away(class);
-            let mut response = if is_for_people(&request) { storefront::crowded_page() } else { Problem::overloaded() };
+            let mut response =
+                if is_for_people(&request) { storefront::crowded_page() } else { Problem::overloaded() };
             response.headers_mut().insert(REQUEST_ID, request_id(&request));
             return response;
         }
@@ -151,31 +152,8 @@ fn words(panic: &(dyn Any + Send)) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use mobimir_core::time::SystemClock;
-    use mobimir_shop::{Shop, ShopSettings};
-    use mobimir_testkit::model::ModelStore;
-
     use super::*;
-    use crate::{limits::Limits, state::Backend};
-
-    struct Silent;
-
-    impl Backend for Silent {
-        fn trouble(&self) -> Option<String> {
-            None
-        }
-
-        fn dump(&self, _: &mut dyn std::io::Write) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
-    fn app(limits: Limits) -> App {
-        let shop = Shop::new(ModelStore::stores(), Arc::new(SystemClock), ShopSettings::default());
-        crate::app(AppState::new(shop, &[], limits, Box::new(Silent), serde_json::Value::Null))
-    }
+    use crate::{limits::Limits, test_app::app};
 
     /// A request that never ends.
     fn endless() -> Request {

@@ -18,6 +18,8 @@ mod role;
 mod server;
 mod state;
 mod storefront;
+#[cfg(test)]
+mod test_app;
 mod views;
 
 pub use docs::openapi_json;

@@ -33,7 +33,7 @@ impl Default for Limits {
             request_ms_max: 10_000,
             connections_max: 10_000,
             in_flight_max: 4_000,
-            late_ms_max: 50,
+            late_ms_max: 25,
             drain_ms: 0,
             shutdown_ms_max: 12_000,
         }

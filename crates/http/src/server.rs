@@ -140,9 +140,6 @@ fn last_ones(listener: TcpListener) -> Vec<(TcpStream, SocketAddr)> {
 mod tests {
     use std::time::Instant;
 
-    use mobimir_core::time::SystemClock;
-    use mobimir_shop::{Shop, ShopSettings};
-    use mobimir_testkit::model::ModelStore;
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         sync::oneshot,
@@ -150,25 +147,10 @@ mod tests {
     };
 
     use super::*;
-    use crate::{
-        limits::Limits,
-        state::{AppState, Backend},
-    };
+    use crate::{limits::Limits, test_app::app};
 
     /// Longer than any test takes.
     const LONG_MS: u64 = 120_000;
-
-    struct Silent;
-
-    impl Backend for Silent {
-        fn trouble(&self) -> Option<String> {
-            None
-        }
-
-        fn dump(&self, _: &mut dyn std::io::Write) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
 
     struct Served {
         address: SocketAddr,
@@ -177,13 +159,11 @@ mod tests {
     }
 
     async fn served(limits: Limits) -> Served {
-        let shop = Shop::new(ModelStore::stores(), Arc::new(SystemClock), ShopSettings::default());
-        let app = crate::app(AppState::new(shop, &[], limits, Box::new(Silent), serde_json::Value::Null));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let stopped = async { stopped.await.unwrap_or_default() };
-        Served { address, stop, ended: tokio::spawn(serve(app, listener, stopped)) }
+        Served { address, stop, ended: tokio::spawn(serve(app(limits), listener, stopped)) }
     }
 
     async fn ask(stream: &mut TcpStream, path: &str) -> String {

@@ -30,10 +30,9 @@ pub(crate) fn limits(report: &Report) -> Result<Limits> {
 
 /// Whether the p99 of reads and of writes is within the limits in this second, and nobody was turned away.
 pub(crate) fn keeps_limits(second: &Second, limits: Limits) -> bool {
-    let keeps = |latency: &Latency, limit_us: Option<u64>| limit_us.is_none_or(|limit| latency.p99_us <= limit);
-    second.shed == 0
-        && keeps(&second.reads, limits.read_p99_us)
-        && keeps(&second.writes, limits.write_p99_us)
+    let keeps =
+        |latency: &Latency, limit_us: Option<u64>| limit_us.is_none_or(|limit| latency.p99_us <= limit);
+    second.shed == 0 && keeps(&second.reads, limits.read_p99_us) && keeps(&second.writes, limits.write_p99_us)
 }
 
 pub(crate) fn shop_cpu_us(report: &Report) -> Result<f64> {
