@@ -25,6 +25,7 @@ const RECOVERY_BAR_S: f64 = 5.0;
 /// Shares of the highest rate within the limits, one after the other: all that the shop can stand, too much, and a load under
 /// which it is seen whether it is itself again.
 const SHARES: [f64; 3] = [1.0, 2.0, 0.7];
+const CONNECTIONS: usize = 2_000;
 /// So many seconds in a row have to be within the limits.
 const CALM_SECONDS: usize = 2;
 
@@ -38,7 +39,9 @@ pub(crate) fn measure(setting: &Setting<'_>, best: &mut Best, figures: &mut Figu
     let over = Period::millis(i64::try_from(phase.as_millis())?);
     let mut profile = Profile::built_in(BLACK_FRIDAY)?;
     profile.ramp = SHARES.map(|share| Ramp { over, from: share, to: share }).into();
-    let crowd = Crowd::new(setting, server.address, profile);
+    // Enough of them to make the shop late: with few, the queue is in the load, where the shop cannot see it.
+    profile.shoppers.guests = CONNECTIONS - profile.shoppers.users;
+    let crowd = Crowd::new(setting, server.address, profile).with_connections(CONNECTIONS);
 
     progress("overload: twice the load");
     let (mut goodputs, mut kept, mut recoveries) = (Vec::new(), Vec::new(), Vec::new());

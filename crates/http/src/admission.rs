@@ -8,9 +8,10 @@
 //! let in.
 
 use std::{
+    collections::VecDeque,
     io,
     sync::{
-        Weak,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicU32, Ordering},
     },
     time::{Duration, Instant},
@@ -23,23 +24,20 @@ use crate::{limits::Limits, state::Inner};
 
 /// How often the pressure is felt.
 const FEEL_PERIOD: Duration = Duration::from_millis(10);
-/// So often in a row, and for so long, it has to be late.
-const LATE_IN_A_ROW: u32 = 3;
-const LASTING: Duration = Duration::from_millis(80);
+/// What was felt so often lately counts together.
+const FELT: usize = 12;
 /// Of a share that is turned away.
 const WHOLE: u32 = 1_000;
 /// Somebody always gets through, or nobody would notice that it is over.
 const SHARE_MAX: f64 = 0.98;
-/// Of what is not yet turned away, so much more is at every step; and so much less when there is time again.
-const STEP_UP: f64 = 0.01;
-const STEP_MAX: f64 = 0.2;
-const STEP_DOWN: f64 = 0.004;
-/// For how many periods at once a late one counts.
-const PERIODS_MAX: f64 = 10.0;
+/// The first is turned away when everything is late by so much of the limit, and nobody is let in any more at so many limits.
+/// In between as many are as it takes for the wait to stay where it is.
+const FIRST_AT_LIMITS: f64 = 0.5;
+const ALL_AT_LIMITS: f64 = 2.0;
 /// As long as there are no more connections, no queue is so long that it were worth to turn somebody away: then it is others on
 /// the machine who make everything late.
 const CONNECTIONS_MIN: i64 = 256;
-/// A wait of so many limits goes up as fast as it gets.
+/// A wait of more limits counts as this many.
 const LIMITS_MAX: f64 = 4.0;
 
 /// What a request is about, as far as the door is concerned.
@@ -87,41 +85,28 @@ impl Class {
     }
 }
 
-/// How large a share is turned away, from how late everything was.
+/// How late everything was lately.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Pressure {
-    share: f64,
-    late_in_a_row: u32,
-    late_for: Duration,
-    /// Of those in a row.
-    least: Duration,
+    /// In limits, each no more than counts.
+    last: VecDeque<f64>,
 }
 
 impl Pressure {
-    /// Something was `late` by so much, so long after the last time.
-    fn feel(&mut self, late: Duration, limit: Duration, passed: Duration) {
-        if late <= limit {
-            let spare = 1.0 - late.as_secs_f64() / limit.as_secs_f64();
-            *self = Self {
-                share: (self.share - STEP_DOWN * spare * periods(passed)).max(0.0),
-                ..Self::default()
-            };
-            return;
+    fn feel(&mut self, late: Duration, limit: Duration) {
+        if self.last.len() == FELT {
+            self.last.pop_front();
         }
-        self.least = if self.late_in_a_row == 0 { late } else { self.least.min(late) };
-        self.late_in_a_row += 1;
-        self.late_for += passed;
-        // A moment in which nothing ran is not too much to do.
-        if self.late_in_a_row >= LATE_IN_A_ROW && self.late_for >= LASTING {
-            let limits = (self.least.as_secs_f64() / limit.as_secs_f64()).min(LIMITS_MAX);
-            self.share +=
-                (SHARE_MAX - self.share) * (STEP_UP * (limits - 1.0) * periods(passed)).min(STEP_MAX);
-        }
+        self.last.push_back((late.as_secs_f64() / limit.as_secs_f64()).min(LIMITS_MAX));
     }
-}
 
-fn periods(passed: Duration) -> f64 {
-    (passed.as_secs_f64() / FEEL_PERIOD.as_secs_f64()).min(PERIODS_MAX)
+    /// Of those who only look, how many are turned away. It follows the mean, because who waits behind whom is a matter of
+    /// luck, and some wait long while others do not wait at all; and each counts for so little in it that a moment in which
+    /// nothing ran is not too much to do.
+    fn share(&self) -> f64 {
+        let limits = self.last.iter().sum::<f64>() / FELT as f64;
+        ((limits - FIRST_AT_LIMITS) / (ALL_AT_LIMITS - FIRST_AT_LIMITS)).clamp(0.0, SHARE_MAX)
+    }
 }
 
 pub(crate) struct Admission {
@@ -180,41 +165,41 @@ pub(crate) async fn feel(shop: Weak<Inner>) {
 }
 
 async fn feel_within(limit: Duration, shop: &Weak<Inner>) -> io::Result<()> {
-    let (mut ear, mouth) = UnixStream::pair()?;
-    let began = Instant::now();
-    let speaker = tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(FEEL_PERIOD).await;
-            let now_us = began.elapsed().as_micros() as u64;
-            match mouth.try_write(&now_us.to_be_bytes()) {
-                // What nobody has heard yet says enough.
-                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
-                _ => {}
-            }
-        }
-    });
+    let (ear, mouth) = UnixStream::pair()?;
+    let heard = Arc::new(Mutex::new(None));
+    let listener = tokio::spawn(listen(ear, heard.clone()));
     let mut pressure = Pressure::default();
-    let mut last = began.elapsed();
-    let mut said = [0; 1024];
+    let mut said: Option<Instant> = None;
     loop {
-        // All that was said meanwhile; the first of it waited longest.
-        let length = ear.read(&mut said).await?;
+        // This comes in time, whoever waits.
+        tokio::time::sleep(FEEL_PERIOD).await;
         let Some(shop) = shop.upgrade() else { break };
-        let Some(first) = said[..length].first_chunk() else { break };
-        let now = began.elapsed();
-        let late = now.saturating_sub(Duration::from_micros(u64::from_be_bytes(*first)));
-        pressure.feel(late, limit, now - last);
-        last = now;
-        shop.admission.share.store((pressure.share * f64::from(WHOLE)) as u32, Ordering::Relaxed);
+        let now = Instant::now();
+        if let Some(said_at) = said {
+            // What nobody has heard yet is at least as late as it is now.
+            let heard_at = heard.lock().unwrap_or_else(PoisonError::into_inner).take();
+            pressure.feel(heard_at.unwrap_or(now).saturating_duration_since(said_at), limit);
+            said = said.filter(|_| heard_at.is_none());
+        }
+        if said.is_none() {
+            mouth.try_write(&[0])?;
+            said = Some(now);
+        }
+        shop.admission.share.store((pressure.share() * f64::from(WHOLE)) as u32, Ordering::Relaxed);
     }
-    speaker.abort();
+    listener.abort();
     Ok(())
+}
+
+/// Waits among all others who wait for a socket.
+async fn listen(mut ear: UnixStream, heard: Arc<Mutex<Option<Instant>>>) {
+    while let Ok(1) = ear.read(&mut [0]).await {
+        *heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     const LIMIT: Duration = Duration::from_millis(20);
@@ -230,14 +215,26 @@ mod tests {
     }
 
     #[test]
-    fn pressure_rises_within_a_second_and_is_gone_seconds_after() {
+    fn the_later_everything_is_the_more_are_turned_away() {
+        let share = |late: Duration| {
+            let mut pressure = Pressure::default();
+            (0..100).for_each(|_| pressure.feel(late, LIMIT));
+            pressure.share()
+        };
+        assert_eq!(share(LIMIT / 2), 0.0);
+        assert!((0.3..0.4).contains(&share(LIMIT)), "{}", share(LIMIT));
+        assert!((0.6..0.7).contains(&share(LIMIT * 3 / 2)), "{}", share(LIMIT * 3 / 2));
+        assert_eq!(share(LIMIT * 2), SHARE_MAX);
+        assert_eq!(share(LIMIT * 1_000), SHARE_MAX);
+    }
+
+    #[test]
+    fn when_it_is_over_everybody_is_let_in_at_once() {
         let mut pressure = Pressure::default();
-        (0..16).for_each(|_| pressure.feel(LIMIT * 3, LIMIT, LIMIT * 3));
-        assert!(pressure.share > 0.8, "{pressure:?}");
-        (0..1_000).for_each(|_| pressure.feel(LIMIT * 100, LIMIT, LIMIT * 100));
-        assert!(pressure.share <= SHARE_MAX, "{pressure:?}");
-        (0..300).for_each(|_| pressure.feel(Duration::from_millis(1), LIMIT, FEEL_PERIOD));
-        assert_eq!(pressure.share, 0.0);
+        (0..100).for_each(|_| pressure.feel(LIMIT * 3, LIMIT));
+        assert_eq!(pressure.share(), SHARE_MAX);
+        (0..FELT).for_each(|_| pressure.feel(Duration::from_millis(1), LIMIT));
+        assert_eq!(pressure.share(), 0.0);
     }
 
     #[test]
@@ -249,10 +246,10 @@ mod tests {
     fn a_moment_in_which_nothing_ran_is_no_pressure() {
         let mut pressure = Pressure::default();
         for _ in 0..100 {
-            pressure.feel(Duration::from_secs(2), LIMIT, Duration::from_secs(2));
-            pressure.feel(LIMIT * 2, LIMIT, FEEL_PERIOD);
-            pressure.feel(Duration::from_millis(1), LIMIT, FEEL_PERIOD);
-            assert_eq!(pressure.share, 0.0);
+            pressure.feel(Duration::from_secs(2), LIMIT);
+            assert_eq!(pressure.share(), 0.0);
+            (1..FELT).for_each(|_| pressure.feel(LIMIT / 8, LIMIT));
+            assert_eq!(pressure.share(), 0.0);
         }
     }
 

@@ -14,7 +14,7 @@ pub struct Limits {
     pub connections_max: usize,
     /// Requests that are being answered at the same time. Of those beyond, none is begun; twice as many for orders.
     pub in_flight_max: usize,
-    /// When everything is later than this for a while, requests are turned away; 0 never turns any away.
+    /// When everything is later than half of this, some requests are turned away, and more the later it is; 0 never turns any away.
     pub late_ms_max: u64,
     /// How long connections are still served after the end was asked for, so that whoever keeps them open can let them go first; 0
     /// closes those that are idle at once.
@@ -33,7 +33,7 @@ impl Default for Limits {
             request_ms_max: 10_000,
             connections_max: 10_000,
             in_flight_max: 4_000,
-            late_ms_max: 25,
+            late_ms_max: 20,
             drain_ms: 0,
             shutdown_ms_max: 12_000,
         }

@@ -66,6 +66,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    allow_many_open_files();
     let fine = |()| ExitCode::SUCCESS;
     let done = match cli.command {
         Command::Serve(args) => serve::serve(args).map(fine),
@@ -92,4 +93,12 @@ async fn import(args: import::ImportArgs) -> anyhow::Result<()> {
 
 fn in_runtime<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
+}
+
+/// Every connection is an open file, and many systems allow a process a thousand of them unless it asks for more.
+fn allow_many_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // If it is refused, connections beyond it wait, and the log says so.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
