@@ -28,8 +28,8 @@ const WARM_UP: Duration = Duration::from_secs(180);
 const WARM_UP_QUICK: Duration = Duration::from_secs(10);
 const WARM_UP_RATE: f64 = 100.0;
 const BEGIN: f64 = 50.0;
-/// Where the limits are kept at no rate, the split is that of this one.
-const RATE_WITHOUT_LIMITS: f64 = 100.0;
+/// Below this there is no load to speak of, and the servers' own upkeep is most of what they do.
+const RATE_MIN: f64 = 100.0;
 const RUN: Duration = Duration::from_secs(30);
 const RUN_QUICK: Duration = Duration::from_secs(5);
 const PRODUCTS: usize = 10_000;
@@ -48,10 +48,10 @@ pub(crate) fn measure(setting: &Setting<'_>, quick: bool, figures: &mut Figures)
     progress(&format!("warming up, {} s", warm_up.as_secs()));
     crowd.send(WARM_UP_RATE, warm_up)?;
     progress("the highest rate within the limits");
-    let found = crowd.find_max(BEGIN, setting.pace.visit)?.map(|report| report.rate);
-    if found.is_none() {
+    let found = crowd.find_max(BEGIN, setting.pace.visit)?.map_or(0.0, |report| report.rate);
+    if found < RATE_MIN {
         figures.note(&format!(
-            "no rate keeps the limits of the policy on these servers: what follows is at {RATE_WITHOUT_LIMITS} requests/s"
+            "{found:.0} requests/s keep the limits of the policy on these servers: what follows is at {RATE_MIN} requests/s"
         ));
     }
 
@@ -59,7 +59,7 @@ pub(crate) fn measure(setting: &Setting<'_>, quick: bool, figures: &mut Figures)
     let mut processes = vec![("shop".to_owned(), server.id())];
     processes.extend(servers.processes()?);
     let spent = || processes.iter().map(|(_, id)| process::cpu_s(*id)).collect::<Result<Vec<f64>>>();
-    let visit = || crowd.send(found.unwrap_or(RATE_WITHOUT_LIMITS), run);
+    let visit = || crowd.send(found.max(RATE_MIN), run);
     let (report, samples) = Samples::during(visit, spent)?;
     let samples = samples.of_part(&report, 0.0, 1.0)?;
     let (first, last) = samples.first().zip(samples.last()).context("the run was too short")?;
@@ -69,16 +69,10 @@ pub(crate) fn measure(setting: &Setting<'_>, quick: bool, figures: &mut Figures)
 }
 
 /// The first of the processes is the shop.
-fn tell(
-    report: &Report,
-    found: Option<f64>,
-    processes: &[(String, u32)],
-    costs: &[f64],
-    figures: &mut Figures,
-) {
+fn tell(report: &Report, found: f64, processes: &[(String, u32)], costs: &[f64], figures: &mut Figures) {
     figures.at_most("cluster_shop_share", costs[0] / costs.iter().sum::<f64>(), "ratio", SHOP_SHARE_BAR);
     figures.at_most("cluster_oracle", broken_promises(report), "broken promises", 0.0);
-    figures.info("cluster_rate", found.unwrap_or_default(), "requests/s");
+    figures.info("cluster_rate", found, "requests/s");
     figures.info("cluster_errors", errors(report), "requests");
     figures.info("cluster_read_p99", ms(report.reads.p99_us), "ms");
     figures.info("cluster_write_p99", ms(report.writes.p99_us), "ms");
