@@ -3,7 +3,7 @@
 //! A request that will be answered too late had better not be begun. How late everything is, is felt with a message that the
 //! shop sends to itself every few milliseconds, through a socket like those of all others: what it waits to be heard, every
 //! request waits too. (A timer would not do: the runtime lets it pass everybody who waits.) While that is more than it
-//! should be, a growing share of requests is turned away at the door, which costs next to nothing: first those that only
+//! should be, a growing share of requests is turned away at the door, before anything is done for them: first those that only
 //! look, then changes, and orders last of all, because somebody is waiting with money in hand. Whoever watches is always
 //! let in.
 
@@ -30,7 +30,7 @@ const FELT: usize = 12;
 const WHOLE: u32 = 1_000;
 /// Somebody always gets through, or nobody would notice that it is over.
 const SHARE_MAX: f64 = 0.98;
-/// The first is turned away when everything is late by so much of the limit, and nobody is let in any more at so many limits.
+/// The first is turned away when everything is late by so much of the limit, and nearly all are at so many limits.
 /// In between as many are as it takes for the wait to stay where it is.
 const FIRST_AT_LIMITS: f64 = 0.5;
 const ALL_AT_LIMITS: f64 = 2.0;
@@ -160,6 +160,9 @@ pub(crate) async fn feel(shop: Weak<Inner>) {
         return;
     }
     if let Err(error) = feel_within(limit, &shop).await {
+        if let Some(shop) = shop.upgrade() {
+            shop.admission.share.store(0, Ordering::Relaxed);
+        }
         tracing::warn!(%error, "how late everything is cannot be felt: nobody is turned away for it");
     }
 }
@@ -182,8 +185,12 @@ async fn feel_within(limit: Duration, shop: &Weak<Inner>) -> io::Result<()> {
             said = said.filter(|_| heard_at.is_none());
         }
         if said.is_none() {
-            mouth.try_write(&[0])?;
-            said = Some(now);
+            match mouth.try_write(&[0]) {
+                Ok(_) => said = Some(now),
+                // Then the next time.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
         }
         shop.admission.share.store((pressure.share() * f64::from(WHOLE)) as u32, Ordering::Relaxed);
     }
