@@ -70,9 +70,24 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// The one that this share of the others lies below.
+pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = (sorted.len().saturating_sub(1) as f64 * share).round() as usize;
+    sorted.get(at).copied().unwrap_or(f64::NAN)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_quantile_is_one_of_the_values() {
+        assert_eq!(quantile(&[5.0, 1.0, 4.0, 2.0, 3.0], 0.25), 2.0);
+        assert_eq!(quantile(&[7.0], 0.25), 7.0);
+        assert!(quantile(&[], 0.25).is_nan());
+    }
 
     #[test]
     fn the_median_is_the_middle() {

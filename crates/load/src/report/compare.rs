@@ -67,6 +67,7 @@ pub fn compare(a: &Report, b: &Report) -> Comparison {
     let mut figures: Vec<Figure> =
         Operation::ALL.into_iter().flat_map(|operation| of_operation(a, b, operation)).collect();
     figures.push(throughput(a, b));
+    figures.push(in_time(a, b));
     figures.push(failures(a, b));
     figures.extend(shop_cpu(a, b));
     figures.push(Figure::of_run("generator CPU", "us/request", a.generator_cpu_us, b.generator_cpu_us));
@@ -153,6 +154,19 @@ fn throughput(a: &Report, b: &Report) -> Figure {
         unit: "1/s",
         a: a.answered_per_s(),
         b: b.answered_per_s(),
+        more_is_better: true,
+        tested: tested(series(a, each), series(b, each)),
+    }
+}
+
+/// Served within the limits.
+fn in_time(a: &Report, b: &Report) -> Figure {
+    let each = |second: &Second| Some(second.goodput as f64);
+    Figure {
+        what: "in time".to_owned(),
+        unit: "1/s",
+        a: a.per_s(a.goodput()),
+        b: b.per_s(b.goodput()),
         more_is_better: true,
         tested: tested(series(a, each), series(b, each)),
     }
@@ -462,6 +476,7 @@ mod tests {
         order p50         ms          not enough seconds to tell              8     12  +50.0 %  -
         order p99         ms          not enough seconds to tell             32     48  +50.0 %  -
         answered          1/s         not enough seconds to tell          1,000  1,000   +0.0 %  -
+        in time           1/s         not enough seconds to tell            999    999   +0.0 %  -
         failed            1/s         not enough seconds to tell              0      0        -  -
         shop CPU          us/request  one value for each run, not tested   84.5    127  +50.0 %  -
         generator CPU     us/request  one value for each run, not tested   12.5   12.5   +0.0 %  -
