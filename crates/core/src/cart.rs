@@ -39,6 +39,15 @@ impl Owner {
     }
 }
 
+impl std::fmt::Display for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Owner::User(id) => write!(f, "user {id}"),
+            Owner::Guest(id) => write!(f, "guest {id}"),
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CartChange {
     pub id: ChangeId,

@@ -8,6 +8,7 @@ pub mod checkout;
 pub mod id;
 pub mod invariant;
 pub mod money;
+pub mod moving;
 pub mod order;
 pub mod page;
 pub mod policy;

@@ -1,0 +1,456 @@
+//! What a live migration asks of a store beside the ports: entities as a whole, by key and one after the other, and which
+//! of them were written and are not yet copied.
+//!
+//! A migration copies states, not operations. What is copied is the entity as the deciding store has it now, under its
+//! version, and whoever has a newer one keeps it. So copies may be late, come twice or overtake each other.
+//!
+//! *Tracked* writes go through a second view of the same store ([`Side::tracked`]): every write through it leaves a mark on what
+//! it changed, in the same step or before it, until somebody says that it is copied ([`Movable::mirrored`]). A process may
+//! die at any moment: what it did not copy is marked.
+
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Debug, Display},
+    hash::Hash,
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use sha2::{Digest, Sha256};
+
+use crate::{
+    cart::{self, Owner, StoredCart},
+    id::{OrderId, SessionId},
+    order::{Order, StatusChange},
+    ports::{StoreError, StoreResult},
+    secret::SecretHash,
+    session::{Holder, RefreshToken, Session, SessionState},
+    time::{Timestamp, Version},
+};
+
+/// An entity with all that belongs to it.
+pub trait Whole: Clone + Debug + PartialEq + Send + Sync + 'static {
+    type Key: Copy + Ord + Hash + Debug + Display + Send + Sync + 'static;
+
+    fn key(&self) -> Self::Key;
+
+    /// Of two states of the same entity the newer one has the greater version.
+    fn version(&self) -> Version;
+
+    /// When it is gone, if it ever is by itself.
+    fn expires_at(&self) -> Option<Timestamp>;
+
+    /// What it says, in words that do not depend on the store.
+    fn facts(&self) -> Facts;
+}
+
+/// An order and every move it made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WholeOrder {
+    pub order: Order,
+    pub history: Vec<StatusChange>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WholeCart {
+    pub owner: Owner,
+    pub cart: StoredCart,
+    pub version: Version,
+}
+
+/// Sessions move together with their refresh tokens, which are changed apart from them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WholeSession {
+    Session(Session),
+    Token { token: RefreshToken, used: bool },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SessionKey {
+    Session(SessionId),
+    Token(SecretHash),
+}
+
+/// Field by field what is said of an entity, or of a copy that has some of its fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts(BTreeMap<&'static str, String>);
+
+/// An entity as it was found, and the marks that it had no later than that.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found<W: Whole> {
+    pub whole: Option<W>,
+    pub marks: Vec<Mark<W::Key>>,
+}
+
+/// Says that an entity was written and not copied since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark<K> {
+    pub key: K,
+    pub since: Timestamp,
+    /// Tells it from marks of later writes.
+    pub seal: u64,
+}
+
+/// How much is not copied yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    pub entities: u64,
+    pub oldest: Option<Timestamp>,
+}
+
+/// Where in the order of a store's keys something stands. Only the store that gave it out can tell what it means.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place(pub Vec<u8>);
+
+/// What lies behind `after` and no further than `to`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Range {
+    pub after: Option<Place>,
+    pub to: Option<Place>,
+}
+
+/// Some entities of a range, in order.
+#[derive(Debug)]
+pub struct Scanned<W: Whole> {
+    pub items: Vec<Result<W, Unreadable>>,
+    /// Where to go on; `None` at the end of the range.
+    pub next: Option<Place>,
+}
+
+/// Something is there that is no entity.
+#[derive(Debug)]
+pub struct Unreadable {
+    /// As a person would look for it.
+    pub key: String,
+    pub error: StoreError,
+}
+
+/// What one table says of an entity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InTable {
+    pub table: &'static str,
+    /// `None` when the table has no row where one should be.
+    pub facts: Option<Facts>,
+}
+
+/// A row of a table, whatever it stands there for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row<K> {
+    pub key: K,
+    pub facts: Facts,
+    pub place: Place,
+}
+
+/// Rows of a table, in its own order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rows<K> {
+    pub items: Vec<Row<K>>,
+    pub next: Option<Place>,
+}
+
+/// A store as a migration sees it. Every implementation passes the suite in `mobimir-testkit`.
+#[async_trait]
+pub trait Movable<W: Whole>: Send + Sync {
+    /// The tables that an entity stands in; the one that decides comes first.
+    fn tables(&self) -> &'static [&'static str];
+
+    /// The entity as it is, whether it has expired or not. A mark that comes with it was there before it was read, so
+    /// that whoever copies it may remove the mark.
+    async fn whole(&self, key: W::Key) -> StoreResult<Found<W>>;
+
+    /// About so many ranges that together are everything, in order. There is one at least.
+    async fn ranges(&self, parts: usize) -> StoreResult<Vec<Range>>;
+
+    /// Entities of a range that are there from before the call until after it; those that come or go meanwhile may be
+    /// among them.
+    async fn scan(&self, range: &Range, limit: usize) -> StoreResult<Scanned<W>>;
+
+    /// Writes each entity in all its tables, unless a version as new is there; what is missing or older in a table beside
+    /// that one is written in any case. Leaves no marks. One that has expired by `now` is left out.
+    async fn put(&self, wholes: Vec<W>, now: Timestamp) -> StoreResult<()>;
+
+    /// What each table says of this entity, in the order of [`Movable::tables`].
+    async fn in_tables(&self, whole: &W) -> StoreResult<Vec<InTable>>;
+
+    /// All rows of one of the tables, to find those that should not be there.
+    async fn rows(
+        &self,
+        table: &'static str,
+        after: Option<&Place>,
+        limit: usize,
+    ) -> StoreResult<Rows<W::Key>>;
+
+    /// Removes a row that should not be there.
+    async fn remove(&self, table: &'static str, row: &Row<W::Key>) -> StoreResult<()>;
+
+    /// Marked entities, the longest marked first as a rule.
+    async fn unmirrored(&self, limit: usize) -> StoreResult<Vec<Mark<W::Key>>>;
+
+    async fn backlog(&self) -> StoreResult<Backlog>;
+
+    /// Removes these marks. Those of later writes stay.
+    async fn mirrored(&self, marks: &[Mark<W::Key>]) -> StoreResult<()>;
+}
+
+/// One of the two stores of a migration.
+pub struct Side<W: Whole, P: ?Sized> {
+    pub port: Arc<P>,
+    /// The same store; what is written through it is marked.
+    pub tracked: Arc<P>,
+    pub moving: Arc<dyn Movable<W>>,
+}
+
+impl<W: Whole, P: ?Sized> Clone for Side<W, P> {
+    fn clone(&self) -> Self {
+        Self { port: self.port.clone(), tracked: self.tracked.clone(), moving: self.moving.clone() }
+    }
+}
+
+impl Facts {
+    pub fn new(facts: impl IntoIterator<Item = (&'static str, String)>) -> Self {
+        Self(facts.into_iter().collect())
+    }
+
+    pub fn get(&self, field: &str) -> Option<&str> {
+        self.0.get(field).map(String::as_str)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.0.iter().map(|(field, value)| (*field, value.as_str()))
+    }
+
+    /// Only these fields.
+    #[must_use]
+    pub fn of(mut self, fields: &[&str]) -> Self {
+        self.0.retain(|field, _| fields.contains(field));
+        self
+    }
+
+    /// The same facts have the same digest, and others another.
+    pub fn digest(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        for (field, value) in &self.0 {
+            for text in [*field, value] {
+                hash.update((text.len() as u64).to_be_bytes());
+                hash.update(text);
+            }
+        }
+        hash.finalize().into()
+    }
+}
+
+impl<W: Whole> Found<W> {
+    pub fn nothing() -> Self {
+        Self { whole: None, marks: Vec::new() }
+    }
+}
+
+/// What an order says of itself, without its history.
+pub fn order_facts(order: &Order) -> Facts {
+    // Without a rest pattern, so that nothing new is forgotten.
+    let Order {
+        id: _,
+        user_id,
+        status,
+        geo_zone,
+        lines,
+        shipping_address,
+        payment_method,
+        created_at,
+        updated_at,
+        bucket,
+        version,
+    } = order;
+    let lines: Vec<String> = lines
+        .iter()
+        .map(|line| {
+            format!(
+                "{} {:?} {:?} {} x{}",
+                line.product_id, line.name, line.category, line.price, line.quantity
+            )
+        })
+        .collect();
+    Facts::new([
+        ("user_id", user_id.to_string()),
+        ("status", status.to_string()),
+        ("geo_zone", geo_zone.to_string()),
+        ("lines", lines.join(", ")),
+        ("shipping_address", format!("{shipping_address:?}")),
+        ("payment_method", format!("{payment_method:?}")),
+        ("created_at", created_at.to_string()),
+        ("updated_at", updated_at.to_string()),
+        ("bucket", bucket.to_string()),
+        ("version", version.0.to_string()),
+    ])
+}
+
+impl Whole for WholeOrder {
+    type Key = OrderId;
+
+    fn key(&self) -> OrderId {
+        self.order.id
+    }
+
+    fn version(&self) -> Version {
+        self.order.version
+    }
+
+    fn expires_at(&self) -> Option<Timestamp> {
+        None
+    }
+
+    fn facts(&self) -> Facts {
+        let mut facts = order_facts(&self.order);
+        let moves: Vec<String> = self
+            .history
+            .iter()
+            .map(|StatusChange { status, at, operator }| format!("{status} at {at} by {operator:?}"))
+            .collect();
+        facts.0.insert("history", moves.join(", "));
+        facts
+    }
+}
+
+impl Whole for WholeCart {
+    type Key = Owner;
+
+    fn key(&self) -> Owner {
+        self.owner
+    }
+
+    fn version(&self) -> Version {
+        self.version
+    }
+
+    fn expires_at(&self) -> Option<Timestamp> {
+        Some(self.cart.expires_at)
+    }
+
+    /// What its changes fold to. Stores pack them when it suits them, so neither the changes nor their number are told, nor
+    /// the version, which packing raises, too.
+    fn facts(&self) -> Facts {
+        let StoredCart { changes, created_at, updated_at, expires_at } = &self.cart;
+        let view = cart::fold(changes);
+        let lines: Vec<String> =
+            view.lines.iter().map(|line| format!("{} x{}", line.product, line.quantity)).collect();
+        Facts::new([
+            ("lines", lines.join(", ")),
+            ("geo_zone", view.geo_zone.map(|zone| zone.to_string()).unwrap_or_default()),
+            ("created_at", created_at.to_string()),
+            ("updated_at", updated_at.to_string()),
+            ("expires_at", expires_at.to_string()),
+        ])
+    }
+}
+
+impl Whole for WholeSession {
+    type Key = SessionKey;
+
+    fn key(&self) -> SessionKey {
+        match self {
+            Self::Session(session) => SessionKey::Session(session.id),
+            Self::Token { token, .. } => SessionKey::Token(token.hash),
+        }
+    }
+
+    fn version(&self) -> Version {
+        match self {
+            Self::Session(session) => session.version,
+            // It changes once.
+            Self::Token { used, .. } => Version(1 + u64::from(*used)),
+        }
+    }
+
+    fn expires_at(&self) -> Option<Timestamp> {
+        Some(match self {
+            Self::Session(session) => session.expires_at,
+            Self::Token { token, .. } => token.expires_at,
+        })
+    }
+
+    fn facts(&self) -> Facts {
+        match self {
+            Self::Session(session) => session_facts(session),
+            Self::Token { token: RefreshToken { hash: _, session, expires_at }, used } => Facts::new([
+                ("session", session.to_string()),
+                ("expires_at", expires_at.to_string()),
+                ("used", used.to_string()),
+            ]),
+        }
+    }
+}
+
+fn session_facts(session: &Session) -> Facts {
+    let Session {
+        id: _,
+        holder,
+        token_hash,
+        state,
+        ip_address,
+        user_agent,
+        device,
+        created_at,
+        last_active,
+        expires_at,
+        version,
+    } = session;
+    let state = match state {
+        SessionState::Live => "live".to_owned(),
+        SessionState::Revoked { at } => format!("revoked at {at}"),
+        SessionState::Closed { at, into, merged } => format!("closed at {at} into {into}, merged: {merged}"),
+    };
+    let user_id = match holder {
+        Holder::Guest => String::new(),
+        Holder::User(user) => user.to_string(),
+    };
+    Facts::new([
+        ("user_id", user_id),
+        ("token", fingerprint(token_hash)),
+        ("state", state),
+        ("ip_address", ip_address.map(|address| address.to_string()).unwrap_or_default()),
+        ("user_agent", format!("{user_agent:?}")),
+        ("device", format!("{device:?}")),
+        ("created_at", created_at.to_string()),
+        ("last_active", last_active.to_string()),
+        ("expires_at", expires_at.to_string()),
+        ("version", version.0.to_string()),
+    ])
+}
+
+/// Tells one secret's hash from another without being of use to anybody.
+fn fingerprint(hash: &SecretHash) -> String {
+    let digest = Sha256::digest(hash.0);
+    digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Display for SessionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Session(id) => write!(f, "session {id}"),
+            Self::Token(hash) => write!(f, "token {}", fingerprint(hash)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_tells_facts_apart() {
+        let one = Facts::new([("a", "b".to_owned()), ("c", "d".to_owned())]);
+        let other = Facts::new([("a", "bc".to_owned()), ("c", "d".to_owned())]);
+        let shifted = Facts::new([("a", "b1cd".to_owned())]);
+        assert_eq!(one.digest(), one.clone().digest());
+        assert_ne!(one.digest(), other.digest());
+        assert_ne!(one.digest(), shifted.digest());
+        assert_eq!(one.of(&["c"]), Facts::new([("c", "d".to_owned())]));
+    }
+
+    #[test]
+    fn facts_of_secrets_are_no_secrets() {
+        let hash = SecretHash([7; 32]);
+        let text = format!("{} {}", SessionKey::Token(hash), fingerprint(&hash));
+        assert!(!text.contains("0707"), "{text}");
+    }
+}
