@@ -22,7 +22,7 @@ use crate::{
     cart::{self, Owner, StoredCart},
     id::{OrderId, SessionId},
     order::{Order, StatusChange},
-    ports::{StoreError, StoreResult},
+    ports::{CartStore, OrderStore, SessionStore, StoreError, StoreResult},
     secret::SecretHash,
     session::{Holder, RefreshToken, Session, SessionState},
     time::{Timestamp, Version},
@@ -151,7 +151,7 @@ pub struct Rows<K> {
 /// A store as a migration sees it. Every implementation passes the suite in `mobimir-testkit`.
 #[async_trait]
 pub trait Movable<W: Whole>: Send + Sync {
-    /// The tables that an entity stands in; the one that decides comes first.
+    /// The tables that entities stand in; the one that decides comes first.
     fn tables(&self) -> &'static [&'static str];
 
     /// The entity as it is, whether it has expired or not. A mark that comes with it was there before it was read, so
@@ -165,11 +165,11 @@ pub trait Movable<W: Whole>: Send + Sync {
     /// among them.
     async fn scan(&self, range: &Range, limit: usize) -> StoreResult<Scanned<W>>;
 
-    /// Writes each entity in all its tables, unless a version as new is there; what is missing or older in a table beside
-    /// that one is written in any case. Leaves no marks. One that has expired by `now` is left out.
+    /// Writes each entity, unless a version as new is there, and makes the tables that are derived from it say what it
+    /// says, also if it was there. Leaves no marks. One that has expired by `now` is left out.
     async fn put(&self, wholes: Vec<W>, now: Timestamp) -> StoreResult<()>;
 
-    /// What each table says of this entity, in the order of [`Movable::tables`].
+    /// What each table in which this entity should stand says of it. Fields that the entity does not have are not compared.
     async fn in_tables(&self, whole: &W) -> StoreResult<Vec<InTable>>;
 
     /// All rows of one of the tables, to find those that should not be there.
@@ -198,6 +198,18 @@ pub struct Side<W: Whole, P: ?Sized> {
     /// The same store; what is written through it is marked.
     pub tracked: Arc<P>,
     pub moving: Arc<dyn Movable<W>>,
+}
+
+pub type OrderSide = Side<WholeOrder, dyn OrderStore>;
+pub type CartSide = Side<WholeCart, dyn CartStore>;
+pub type SessionSide = Side<WholeSession, dyn SessionStore>;
+
+/// Everything of a store that can be moved.
+#[derive(Clone)]
+pub struct Movables {
+    pub orders: OrderSide,
+    pub carts: CartSide,
+    pub sessions: SessionSide,
 }
 
 impl<W: Whole, P: ?Sized> Clone for Side<W, P> {

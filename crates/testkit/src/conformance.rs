@@ -18,12 +18,15 @@
 //!
 //! A history of orders with a home of its own is tried by [`order_history`], whose factory gives that store alone.
 //!
+//! What a migration asks of a store is tried by `moving_orders`, `moving_carts` and `moving_sessions`.
+//!
 //! The suite asks for one fresh set of stores for each kind of data and keeps every case in a universe of its own
 //! ([`arena`]), so that stores which take long to set up are set up rarely.
 
 mod arena;
 mod carts;
 mod check;
+mod moving;
 mod order_history;
 mod orders;
 mod patience;
@@ -34,7 +37,10 @@ mod users;
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use mobimir_core::ports::{OrderHistoryStore, Stores};
+use mobimir_core::{
+    moving::Movables,
+    ports::{OrderHistoryStore, Stores},
+};
 use proptest::{
     collection,
     strategy::Strategy,
@@ -131,6 +137,21 @@ pub fn order_history(factory: &impl Factory<Arc<dyn OrderHistoryStore>>, options
 
 pub fn sessions(factory: &impl Factory, options: ConformanceOptions) {
     sessions::conform(&Suite::new(factory, options));
+}
+
+/// Orders, as a migration sees them.
+pub fn moving_orders(factory: &impl Factory<Movables>, options: ConformanceOptions) {
+    moving::conform_orders(&Suite::new(factory, options));
+}
+
+/// Carts, as a migration sees them.
+pub fn moving_carts(factory: &impl Factory<Movables>, options: ConformanceOptions) {
+    moving::conform_carts(&Suite::new(factory, options));
+}
+
+/// Sessions, as a migration sees them.
+pub fn moving_sessions(factory: &impl Factory<Movables>, options: ConformanceOptions) {
+    moving::conform_sessions(&Suite::new(factory, options));
 }
 
 /// Everything that the stores of a shop hold.

@@ -4,6 +4,7 @@
 //! nothing to be fast with and nothing to get wrong.
 
 mod carts;
+mod moving;
 mod order_history;
 mod orders;
 mod products;
@@ -19,18 +20,24 @@ use mobimir_core::{
     cart::{Owner, StoredCart},
     checkout::Checkout,
     id::{OrderId, ProductId, SessionId, UserId},
+    moving::SessionKey,
     order::{Order, StatusChange},
     page::Page,
     ports::{OrderHistoryStore, Stores},
     product::Product,
     secret::SecretHash,
     session::{RefreshToken, Session},
+    time::Version,
     user::User,
 };
 
-#[derive(Default)]
+use self::moving::Marks;
+
+#[derive(Clone, Default)]
 pub struct ModelStore {
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
+    /// Whether a write leaves a mark on what it changed.
+    is_tracked: bool,
 }
 
 #[derive(Default)]
@@ -38,13 +45,16 @@ struct State {
     products: BTreeMap<ProductId, Product>,
     checkouts: BTreeMap<OrderId, Checkout>,
     users: BTreeMap<UserId, User>,
-    carts: BTreeMap<Owner, StoredCart>,
+    carts: BTreeMap<Owner, (StoredCart, Version)>,
     orders: BTreeMap<OrderId, (Order, Vec<StatusChange>)>,
     /// Of a history that has a home of its own.
     order_history: BTreeMap<OrderId, Order>,
     sessions: BTreeMap<SessionId, Session>,
     /// With whether it has been used.
     refresh_tokens: BTreeMap<SecretHash, (RefreshToken, bool)>,
+    order_marks: Marks<OrderId>,
+    cart_marks: Marks<Owner>,
+    session_marks: Marks<SessionKey>,
 }
 
 impl ModelStore {

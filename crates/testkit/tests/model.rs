@@ -4,3 +4,4 @@ use mobimir_testkit::{conformance_tests, model::ModelStore};
 
 conformance_tests!(|| async { ModelStore::stores() });
 conformance_tests!(|| async { ModelStore::order_history() }; order_history);
+conformance_tests!(|| async { ModelStore::movables() }; moving_orders, moving_carts, moving_sessions);

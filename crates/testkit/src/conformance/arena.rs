@@ -15,6 +15,7 @@ use std::{
 
 use mobimir_core::{
     id::{self, AttemptId, ChangeId, OrderId, ProductId, SessionId, UserId},
+    moving::Movables,
     ports::{OrderHistoryStore, Stores},
     secret::{SecretHash, random_bytes},
     time::{Day, Timestamp, Version},
@@ -60,12 +61,19 @@ impl Modelled for Stores {
     }
 }
 
+impl Modelled for Movables {
+    fn model() -> Self {
+        ModelStore::movables()
+    }
+}
+
 impl Modelled for Arc<dyn OrderHistoryStore> {
     fn model() -> Self {
         ModelStore::order_history()
     }
 }
 
+#[derive(Clone)]
 pub(super) struct Universe {
     seed: [u8; 16],
     /// Part of every name and category here, and of none elsewhere.

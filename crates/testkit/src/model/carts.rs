@@ -3,7 +3,7 @@ use mobimir_core::{
     cart::{self, CartChange, CartPosition, Owner, StoredCart},
     page::Page,
     ports::{CartStore, StoreResult},
-    time::Timestamp,
+    time::{Timestamp, Version},
 };
 
 use super::{ModelStore, page};
@@ -19,13 +19,9 @@ impl CartStore for ModelStore {
         now: Timestamp,
     ) -> StoreResult<()> {
         let mut state = self.state();
-        state.carts.retain(|_, cart| cart.expires_at > now);
-        let cart = state.carts.entry(owner).or_insert(StoredCart {
-            changes: Vec::new(),
-            created_at: now,
-            updated_at: now,
-            expires_at,
-        });
+        state.carts.retain(|_, (cart, _)| cart.expires_at > now);
+        let empty = StoredCart { changes: Vec::new(), created_at: now, updated_at: now, expires_at };
+        let (cart, version) = state.carts.entry(owner).or_insert((empty, Version::default()));
         for change in changes {
             if !cart::is_known(&cart.changes, change.id) {
                 cart.changes.push(change);
@@ -33,11 +29,15 @@ impl CartStore for ModelStore {
         }
         cart.updated_at = cart.updated_at.max(now);
         cart.expires_at = cart.expires_at.max(expires_at);
+        *version = version.next(now);
+        state.cart_marks.leave(self.is_tracked, owner, now);
         Ok(())
     }
 
     async fn read(&self, owner: Owner, now: Timestamp) -> StoreResult<Option<StoredCart>> {
-        Ok(self.state().carts.get(&owner).filter(|cart| cart.expires_at > now).cloned())
+        let state = self.state();
+        let cart = state.carts.get(&owner).map(|(cart, _)| cart);
+        Ok(cart.filter(|cart| cart.expires_at > now).cloned())
     }
 
     async fn untouched(
@@ -51,6 +51,7 @@ impl CartStore for ModelStore {
         let untouched = state
             .carts
             .iter()
+            .map(|(owner, (cart, _))| (owner, cart))
             .filter(|(_, cart)| cart.expires_at > now && cart.updated_at <= untouched_since)
             .map(|(owner, cart)| (*owner, cart.clone()))
             .collect();

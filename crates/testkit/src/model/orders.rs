@@ -1,3 +1,5 @@
+use std::collections::btree_map::Entry;
+
 use async_trait::async_trait;
 use mobimir_core::{
     id::{OrderId, UserId},
@@ -13,12 +15,16 @@ use super::{ModelStore, page};
 impl OrderStore for ModelStore {
     async fn insert(&self, orders: Vec<Order>) -> StoreResult<usize> {
         let mut state = self.state();
-        let before = state.orders.len();
+        let mut inserted = 0;
         for order in orders {
-            let first_change = order.first_change();
-            state.orders.entry(order.id).or_insert((order, vec![first_change]));
+            if let Entry::Vacant(place) = state.orders.entry(order.id) {
+                let (id, first_change) = (order.id, order.first_change());
+                place.insert((order, vec![first_change.clone()]));
+                state.order_marks.leave(self.is_tracked, id, first_change.at);
+                inserted += 1;
+            }
         }
-        Ok(state.orders.len() - before)
+        Ok(inserted)
     }
 
     async fn get(&self, id: OrderId) -> StoreResult<Option<Order>> {
@@ -36,13 +42,16 @@ impl OrderStore for ModelStore {
         change: StatusChange,
     ) -> StoreResult<Transition> {
         let mut state = self.state();
+        let at = change.at;
         let Some((order, history)) = state.orders.get_mut(&id) else { return Ok(Transition::NoSuchOrder) };
         if order.status != from {
             return Ok(Transition::StandsAt(order.status));
         }
         *order = order.moved(change.status, change.at);
         history.push(StatusChange { at: order.updated_at, ..change });
-        Ok(Transition::Moved(order.clone()))
+        let moved = order.clone();
+        state.order_marks.leave(self.is_tracked, id, at);
+        Ok(Transition::Moved(moved))
     }
 
     async fn by_user(

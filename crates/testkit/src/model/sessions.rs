@@ -1,6 +1,7 @@
 use async_trait::async_trait;
 use mobimir_core::{
     id::{SessionId, UserId},
+    moving::SessionKey,
     page::Page,
     ports::{SessionStore, StoreResult},
     secret::SecretHash,
@@ -14,6 +15,7 @@ use super::{ModelStore, State, page};
 impl SessionStore for ModelStore {
     async fn insert(&self, session: Session, refresh: Option<RefreshToken>) -> StoreResult<()> {
         let mut state = self.state();
+        state.mark(self.is_tracked, &session, refresh.as_ref());
         state.sessions.insert(session.id, session);
         state.keep(refresh);
         Ok(())
@@ -40,8 +42,12 @@ impl SessionStore for ModelStore {
         let mut state = self.state();
         match state.refresh_tokens.get_mut(&hash) {
             Some((token, used)) if token.expires_at > now => {
-                let was_used = std::mem::replace(used, true);
-                Ok(if was_used { RefreshUse::Again(token.session) } else { RefreshUse::First(token.session) })
+                let session = token.session;
+                if std::mem::replace(used, true) {
+                    return Ok(RefreshUse::Again(session));
+                }
+                state.session_marks.leave(self.is_tracked, SessionKey::Token(hash), now);
+                Ok(RefreshUse::First(session))
             }
             _ => Ok(RefreshUse::Unknown),
         }
@@ -56,7 +62,9 @@ impl SessionStore for ModelStore {
         let mut state = self.state();
         match state.sessions.get_mut(&session.id) {
             Some(stored) if stored.version == expected => {
-                *stored = Session { holder: stored.holder, created_at: stored.created_at, ..session };
+                let session = Session { holder: stored.holder, created_at: stored.created_at, ..session };
+                *stored = session.clone();
+                state.mark(self.is_tracked, &session, refresh.as_ref());
                 state.keep(refresh);
                 Ok(true)
             }
@@ -85,6 +93,13 @@ impl SessionStore for ModelStore {
 }
 
 impl State {
+    fn mark(&mut self, is_tracked: bool, session: &Session, refresh: Option<&RefreshToken>) {
+        let token = refresh.map(|token| SessionKey::Token(token.hash));
+        for key in token.into_iter().chain([SessionKey::Session(session.id)]) {
+            self.session_marks.leave(is_tracked, key, session.last_active);
+        }
+    }
+
     fn keep(&mut self, refresh: Option<RefreshToken>) {
         if let Some(token) = refresh {
             self.refresh_tokens.insert(token.hash, (token, false));
