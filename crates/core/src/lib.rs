@@ -9,6 +9,7 @@ pub mod id;
 pub mod invariant;
 pub mod money;
 pub mod moving;
+pub mod notes;
 pub mod order;
 pub mod page;
 pub mod policy;

@@ -6,6 +6,7 @@
 //! [`cart::UNPACKED_CHANGES_MAX`]: mobimir_core::cart::UNPACKED_CHANGES_MAX
 
 mod listing;
+mod moving;
 mod state;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::{
     records::{
         self, cart as cart_row, cart_change, cart_touched,
         expiry::{self, Expiring},
+        unmirrored,
     },
     store::Shared,
 };
@@ -51,7 +53,12 @@ impl CartStore for EmbeddedStore {
         expires_at: Timestamp,
         now: Timestamp,
     ) -> StoreResult<()> {
-        self.write(move |shared, txn| shared.append_to_cart(txn, owner, changes, expires_at, now)).await
+        let marking = self.marking();
+        self.write(move |shared, txn| {
+            marking.leave(shared, txn, unmirrored::cart_key(owner))?;
+            shared.append_to_cart(txn, owner, changes, expires_at, now)
+        })
+        .await
     }
 
     async fn read(&self, owner: Owner, now: Timestamp) -> StoreResult<Option<StoredCart>> {
@@ -132,6 +139,7 @@ impl Shared {
         };
         state.times.updated_at = state.times.updated_at.max(now);
         state.times.expires_at = state.times.expires_at.max(expires_at);
+        state.times.version = state.times.version.next(now);
         let mut has_added = false;
         for change in changes {
             has_added |= state.add(txn, owner, change);

@@ -3,6 +3,7 @@
 //! - [`engine`] commits: one thread runs all writes, one after the other, and shares an fsync among those that wait;
 //! - `records` says what every stored key and value looks like;
 //! - `products`, `users`, `carts`, `orders` and `sessions` implement the ports on top of both;
+//! - `moving` shows carts, orders and sessions to a migration;
 //! - [`EmbeddedStore`] opens a data directory and puts it all together; [`backup`] copies one that is running.
 
 pub mod backup;
@@ -13,6 +14,8 @@ mod checkouts;
 pub mod directory;
 pub mod engine;
 mod error;
+mod moving;
+mod notes;
 mod orders;
 mod products;
 mod readers;

@@ -18,10 +18,12 @@ use crate::{
         self,
         order::{self, StoredOrder},
         order_by_day::{self, Traits},
-        order_by_user, order_history,
+        order_by_user, order_history, unmirrored,
     },
     store::Shared,
 };
+
+mod moving;
 
 /// Entries of a day that one call looks at to find those a filter asks for. A page may end here, with a `next`.
 const DAY_SCAN_ENTRIES_MAX: usize = 10_000;
@@ -29,12 +31,14 @@ const DAY_SCAN_ENTRIES_MAX: usize = 10_000;
 #[async_trait]
 impl OrderStore for EmbeddedStore {
     async fn insert(&self, orders: Vec<Order>) -> StoreResult<usize> {
-        self.write(move |_, txn| {
+        let marking = self.marking();
+        self.write(move |shared, txn| {
             let mut inserted = 0;
             for order in orders {
                 if txn.contains(&order::key(order.id))? {
                     continue;
                 }
+                marking.leave(shared, txn, unmirrored::order_key(order.id))?;
                 txn.put(order_history::key(order.id, 0), order_history::encode(&order.first_change()));
                 txn.put(order_by_user::key(order.user_id, order.position()), records::nothing());
                 put(txn, &StoredOrder { order, history_lines: 1 });
@@ -67,7 +71,8 @@ impl OrderStore for EmbeddedStore {
         from: OrderStatus,
         change: StatusChange,
     ) -> StoreResult<Transition> {
-        self.write(move |_, txn| {
+        let marking = self.marking();
+        self.write(move |shared, txn| {
             let Some(stored) = txn.get(&order::key(id))? else { return Ok(Transition::NoSuchOrder) };
             let stored = order::decode(id, &stored)?;
             if stored.order.status != from {
@@ -76,6 +81,7 @@ impl OrderStore for EmbeddedStore {
             let moved = stored.order.moved(change.status, change.at);
             // A move that was decided before another was written stands after it, and so does its time.
             let change = StatusChange { at: moved.updated_at, ..change };
+            marking.leave(shared, txn, unmirrored::order_key(id))?;
             txn.put(order_history::key(id, stored.history_lines), order_history::encode(&change));
             put(txn, &StoredOrder { order: moved.clone(), history_lines: stored.history_lines + 1 });
             Ok(Transition::Moved(moved))

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use fjall::Readable;
 use mobimir_core::{
     id::{SessionId, UserId},
+    moving::SessionKey,
     page::Page,
     ports::{SessionStore, StoreResult},
     secret::SecretHash,
@@ -17,14 +18,17 @@ use crate::{
     EmbeddedStore,
     engine::{Key, Space, Txn, after_key, after_prefix},
     error::read_failed,
+    moving::Marking,
     records::{
         self,
         expiry::{self, Expiring},
         refresh_token::{self, StoredToken},
-        session, session_by_user, session_unmerged,
+        session, session_by_user, session_unmerged, unmirrored,
     },
     store::Shared,
 };
+
+mod moving;
 
 /// Sessions of one user that one call looks at to find the live ones. A page may end here, with a `next`.
 const USER_SCAN_SESSIONS_MAX: usize = 1_000;
@@ -32,8 +36,10 @@ const USER_SCAN_SESSIONS_MAX: usize = 1_000;
 #[async_trait]
 impl SessionStore for EmbeddedStore {
     async fn insert(&self, session: Session, refresh: Option<RefreshToken>) -> StoreResult<()> {
+        let marking = self.marking();
         self.write(move |shared, txn| {
             let stored = shared.session_to_change(txn, session.id)?;
+            mark(marking, shared, txn, session.id, refresh.as_ref())?;
             shared.put_session(txn, stored.as_deref(), session);
             put_token(txn, refresh);
             Ok(())
@@ -82,7 +88,8 @@ impl SessionStore for EmbeddedStore {
     }
 
     async fn use_refresh(&self, hash: SecretHash, now: Timestamp) -> StoreResult<RefreshUse> {
-        self.write(move |_, txn| {
+        let marking = self.marking();
+        self.write(move |shared, txn| {
             let key = refresh_token::key(hash);
             let Some(stored) = txn.get(&key)? else { return Ok(RefreshUse::Unknown) };
             let StoredToken { token, used } = refresh_token::decode(hash, &stored)?;
@@ -92,6 +99,7 @@ impl SessionStore for EmbeddedStore {
             if used {
                 return Ok(RefreshUse::Again(token.session));
             }
+            marking.leave(shared, txn, unmirrored::session_key(SessionKey::Token(hash)))?;
             txn.put(key, refresh_token::encode(&StoredToken { token, used: true }));
             Ok(RefreshUse::First(token.session))
         })
@@ -104,12 +112,14 @@ impl SessionStore for EmbeddedStore {
         expected: Version,
         refresh: Option<RefreshToken>,
     ) -> StoreResult<bool> {
+        let marking = self.marking();
         self.write(move |shared, txn| {
             let Some(stored) = shared.session_to_change(txn, session.id)? else { return Ok(false) };
             if stored.version != expected {
                 return Ok(false);
             }
             let session = Session { holder: stored.holder, created_at: stored.created_at, ..session };
+            mark(marking, shared, txn, session.id, refresh.as_ref())?;
             shared.put_session(txn, Some(&stored), session);
             put_token(txn, refresh);
             Ok(true)
@@ -203,6 +213,18 @@ pub(crate) fn expire_token(
     }
     txn.remove(key);
     Ok(None)
+}
+
+fn mark(
+    marking: Marking,
+    shared: &Shared,
+    txn: &mut Txn<'_>,
+    session: SessionId,
+    refresh: Option<&RefreshToken>,
+) -> StoreResult<()> {
+    let token = refresh.map(|token| SessionKey::Token(token.hash));
+    let mut keys = token.into_iter().chain([SessionKey::Session(session)]);
+    keys.try_for_each(|key| marking.leave(shared, txn, unmirrored::session_key(key)))
 }
 
 fn put_token(txn: &mut Txn<'_>, refresh: Option<RefreshToken>) {

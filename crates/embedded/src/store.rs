@@ -1,6 +1,10 @@
 //! [`EmbeddedStore`]: a data directory, opened.
 
-use std::{fs::File, path::Path, sync::Arc};
+use std::{
+    fs::File,
+    path::Path,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 use mobimir_core::{
     cart::Owner,
@@ -8,6 +12,7 @@ use mobimir_core::{
     ports::{StoreResult, Stores},
     product::Product,
     session::Session,
+    time::{Clock, SystemClock, Version},
 };
 
 use crate::{
@@ -16,6 +21,7 @@ use crate::{
     catalogue::Pages,
     directory::{self, OpenError},
     engine::{Engine, EngineStats, GroupObserver, Tables, TablesOptions, Txn},
+    moving::Marking,
     readers::Readers,
 };
 
@@ -52,6 +58,8 @@ impl Default for Options {
 #[derive(Clone)]
 pub struct EmbeddedStore {
     inner: Arc<Inner>,
+    /// Whether a write leaves a mark on what it changed.
+    is_tracked: bool,
 }
 
 struct Inner {
@@ -69,6 +77,8 @@ pub(crate) struct Shared {
     pub(crate) carts: Arc<ReadCache<Owner, CartState>>,
     pub(crate) carts_to_list: Waiting,
     pub(crate) sessions: Arc<ReadCache<SessionId, Session>>,
+    /// Numbers that are given out once: to marks, and as revisions of notes.
+    pub(crate) seals: AtomicU64,
     #[expect(dead_code, reason = "the lock on the directory lasts as long as the file is open")]
     lock: File,
 }
@@ -101,6 +111,8 @@ impl EmbeddedStore {
             carts: Arc::new(ReadCache::new(options.cart_cache_items, CartState::weight)),
             carts_to_list: Waiting::default(),
             sessions: Arc::new(ReadCache::new(options.session_cache_items, |_| 1)),
+            // Past all that were given out before.
+            seals: AtomicU64::new(Version::default().next(SystemClock.now()).0),
             lock,
         });
         let observers: Vec<Arc<dyn GroupObserver>> = vec![
@@ -111,7 +123,7 @@ impl EmbeddedStore {
         ];
         let engine = Engine::start(tables, observers).map_err(OpenError::Thread)?;
         let readers = Readers::start().map_err(OpenError::Thread)?;
-        Ok(Self { inner: Arc::new(Inner { readers, engine, shared }) })
+        Ok(Self { inner: Arc::new(Inner { readers, engine, shared }), is_tracked: false })
     }
 
     pub fn stores(&self) -> Stores {
@@ -123,6 +135,15 @@ impl EmbeddedStore {
             orders: store.clone(),
             sessions: store,
         }
+    }
+
+    /// The same store; what is written through it is marked as not copied.
+    pub(crate) fn tracked(&self) -> Self {
+        Self { is_tracked: true, ..self.clone() }
+    }
+
+    pub(crate) fn marking(&self) -> Marking {
+        Marking::new(self.is_tracked)
     }
 
     pub fn engine(&self) -> &Engine {

@@ -184,9 +184,16 @@ impl Phase {
     }
 }
 
+impl Control {
+    /// Of a migration that has just been planned.
+    pub const FIRST_EPOCH: u64 = 1;
+    /// As long as there is no migration.
+    pub const NONE: Self = Self { phase: Phase::Source, epoch: 0, backfilled: false, verified: false };
+}
+
 impl Default for Control {
     fn default() -> Self {
-        Self { phase: Phase::Source, epoch: 0, backfilled: false, verified: false }
+        Self { phase: Phase::Source, epoch: Self::FIRST_EPOCH, backfilled: false, verified: false }
     }
 }
 
@@ -238,7 +245,9 @@ fn step(control: &Control, to: Phase, gate: Vec<Refusal>, seen: &Seen) -> Result
 fn gate_up(control: &Control, seen: &Seen) -> Vec<Refusal> {
     let mut refusals = Vec::new();
     match control.phase {
-        Phase::Source | Phase::Switch | Phase::Target => {}
+        Phase::Switch | Phase::Target => {}
+        // An instance may not have heard of the migration yet; by then it has, or has stopped serving.
+        Phase::Source => refusals.extend(late(seen)),
         // Somebody may have written without a mark, and a scan must not pass before that has arrived.
         Phase::DualWrite => refusals.extend(late(seen)),
         Phase::Backfill => {
@@ -390,7 +399,7 @@ mod tests {
             met.push(control.phase);
         }
         assert_eq!(met, Phase::ALL);
-        assert_eq!(control.epoch, 7);
+        assert_eq!(control.epoch, Control::FIRST_EPOCH + 7);
     }
 
     #[test]

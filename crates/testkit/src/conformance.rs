@@ -27,6 +27,7 @@ mod arena;
 mod carts;
 mod check;
 mod moving;
+mod notes;
 mod order_history;
 mod orders;
 mod patience;
@@ -39,6 +40,7 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use mobimir_core::{
     moving::Movables,
+    notes::NoteStore,
     ports::{OrderHistoryStore, Stores},
 };
 use proptest::{
@@ -152,6 +154,11 @@ pub fn moving_carts(factory: &impl Factory<Movables>, options: ConformanceOption
 /// Sessions, as a migration sees them.
 pub fn moving_sessions(factory: &impl Factory<Movables>, options: ConformanceOptions) {
     moving::conform_sessions(&Suite::new(factory, options));
+}
+
+/// Small records that instances share.
+pub fn notes(factory: &impl Factory<Arc<dyn NoteStore>>, options: ConformanceOptions) {
+    notes::conform(&Suite::new(factory, options));
 }
 
 /// Everything that the stores of a shop hold.

@@ -5,6 +5,7 @@
 
 mod carts;
 mod moving;
+mod notes;
 mod order_history;
 mod orders;
 mod products;
@@ -55,6 +56,9 @@ struct State {
     order_marks: Marks<OrderId>,
     cart_marks: Marks<Owner>,
     session_marks: Marks<SessionKey>,
+    /// By name, each with its revision.
+    notes: BTreeMap<String, (u64, Vec<u8>)>,
+    note_revisions: u64,
 }
 
 impl ModelStore {

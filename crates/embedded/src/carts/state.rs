@@ -6,7 +6,7 @@ use mobimir_core::{
     cart::{self, CartChange, Effect, Owner, StoredCart},
     id::{self, ChangeId, IdSet},
     ports::StoreResult,
-    time::Timestamp,
+    time::{Timestamp, Version},
 };
 
 use crate::{
@@ -59,11 +59,11 @@ impl Sealed {
 
 impl CartState {
     pub(super) fn new(now: Timestamp, expires_at: Timestamp) -> Self {
-        let times = CartTimes { created_at: now, updated_at: now, expires_at };
-        Self::without_changes(times)
+        let version = Version::default();
+        Self::without_changes(CartTimes { created_at: now, updated_at: now, expires_at, version })
     }
 
-    fn without_changes(times: CartTimes) -> Self {
+    pub(super) fn without_changes(times: CartTimes) -> Self {
         Self {
             times,
             listed_at: times.updated_at,
@@ -89,6 +89,7 @@ impl CartState {
             } else if row.round == state.round {
                 state.times.updated_at = state.times.updated_at.max(row.touched_at);
                 state.times.expires_at = state.times.expires_at.max(row.expires_at);
+                state.times.version = state.times.version.max(row.version);
                 state.push(row.change);
             }
         }
@@ -100,8 +101,13 @@ impl CartState {
     }
 
     pub(super) fn live(&self, now: Timestamp) -> Option<StoredCart> {
-        let CartTimes { created_at, updated_at, expires_at } = self.times;
-        (expires_at > now).then(|| StoredCart { changes: self.changes(), created_at, updated_at, expires_at })
+        (self.times.expires_at > now).then(|| self.stored())
+    }
+
+    /// Whether it has expired or not.
+    pub(super) fn stored(&self) -> StoredCart {
+        let CartTimes { created_at, updated_at, expires_at, version: _ } = self.times;
+        StoredCart { changes: self.changes(), created_at, updated_at, expires_at }
     }
 
     /// Adds a change, unless it has had its effect; says whether it did.

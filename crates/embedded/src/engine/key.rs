@@ -38,20 +38,29 @@ pub(crate) enum Table {
     SessionUnmerged = 17,
     RefreshToken = 18,
     Expiry = 19,
+    UnmirroredOrder = 20,
+    UnmirroredCart = 21,
+    UnmirroredSession = 22,
+    Note = 23,
 }
 
 impl Table {
     fn space(self) -> Space {
         match self {
             Self::Product | Self::ProductIndex | Self::ProductHolds => Space::Catalogue,
-            Self::Checkout | Self::CheckoutDue => Space::Checkouts,
+            Self::Checkout | Self::CheckoutDue | Self::Note => Space::Checkouts,
             Self::User | Self::UserByEmail => Space::Users,
-            Self::Cart | Self::CartChange | Self::CartTouched => Space::Carts,
-            Self::Order | Self::OrderByUser | Self::OrderByDay | Self::OrderHistory => Space::Orders,
+            Self::Cart | Self::CartChange | Self::CartTouched | Self::UnmirroredCart => Space::Carts,
+            Self::Order
+            | Self::OrderByUser
+            | Self::OrderByDay
+            | Self::OrderHistory
+            | Self::UnmirroredOrder => Space::Orders,
             Self::Session
             | Self::SessionByUser
             | Self::SessionUnmerged
             | Self::RefreshToken
+            | Self::UnmirroredSession
             | Self::Expiry => Space::Sessions,
         }
     }

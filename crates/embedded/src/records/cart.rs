@@ -4,7 +4,11 @@
 use fjall::Slice;
 use minicbor::{Decode, Encode};
 use mobimir_codec::leaves::At;
-use mobimir_core::{cart::Owner, ports::StoreResult, time::Timestamp};
+use mobimir_core::{
+    cart::Owner,
+    ports::StoreResult,
+    time::{Timestamp, Version},
+};
 
 use crate::engine::{Key, KeyBuilder, Table};
 
@@ -17,6 +21,8 @@ pub(crate) struct CartTimes {
     pub(crate) created_at: Timestamp,
     pub(crate) updated_at: Timestamp,
     pub(crate) expires_at: Timestamp,
+    /// Raised with every change.
+    pub(crate) version: Version,
 }
 
 #[derive(Encode, Decode)]
@@ -27,6 +33,8 @@ struct CartRecord {
     updated_at: At,
     #[n(2)]
     expires_at: At,
+    #[n(3)]
+    version: Option<u64>,
 }
 
 pub(crate) fn encode(times: CartTimes) -> Slice {
@@ -34,6 +42,7 @@ pub(crate) fn encode(times: CartTimes) -> Slice {
         created_at: At(times.created_at),
         updated_at: At(times.updated_at),
         expires_at: At(times.expires_at),
+        version: Some(times.version.0),
     })
 }
 
@@ -43,6 +52,7 @@ pub(crate) fn decode(bytes: &[u8]) -> StoreResult<CartTimes> {
         created_at: record.created_at.0,
         updated_at: record.updated_at.0,
         expires_at: record.expires_at.0,
+        version: Version(record.version.unwrap_or_default()),
     })
 }
 
@@ -54,8 +64,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn times_come_back(created_at in arbitrary::time(), updated_at in arbitrary::time(), expires_at in arbitrary::time()) {
-            let times = CartTimes { created_at, updated_at, expires_at };
+        fn times_come_back(created_at in arbitrary::time(), updated_at in arbitrary::time(), expires_at in arbitrary::time(), version in any::<u64>()) {
+            let times = CartTimes { created_at, updated_at, expires_at, version: Version(version) };
             prop_assert_eq!(decode(&encode(times)).unwrap(), times);
         }
     }

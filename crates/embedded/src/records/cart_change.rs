@@ -13,7 +13,7 @@ use mobimir_core::{
     cart::{CartChange, Owner},
     id::ChangeId,
     ports::StoreResult,
-    time::Timestamp,
+    time::{Timestamp, Version},
 };
 
 use super::cart::CartTimes;
@@ -36,6 +36,8 @@ pub(crate) struct StoredChange {
     pub(crate) touched_at: Timestamp,
     /// The cart lasts until then at least.
     pub(crate) expires_at: Timestamp,
+    /// The cart had this version then at least.
+    pub(crate) version: Version,
     pub(crate) round: u32,
     /// Whether it lies under the packed key.
     pub(crate) is_packed: bool,
@@ -59,6 +61,8 @@ struct ChangeRecord {
     expires_at: At,
     #[n(7)]
     round: u32,
+    #[n(8)]
+    version: Option<u64>,
 }
 
 pub(crate) fn encode(change: &CartChange, times: CartTimes, round: u32) -> Slice {
@@ -71,6 +75,7 @@ pub(crate) fn encode(change: &CartChange, times: CartTimes, round: u32) -> Slice
         touched_at: At(times.updated_at),
         expires_at: At(times.expires_at),
         round,
+        version: Some(times.version.0),
     })
 }
 
@@ -89,6 +94,7 @@ pub(crate) fn decode(key: &[u8], bytes: &[u8]) -> StoreResult<StoredChange> {
         change,
         touched_at: record.touched_at.0,
         expires_at: record.expires_at.0,
+        version: Version(record.version.unwrap_or_default()),
         round: record.round,
         is_packed: key.is_at_end(),
     })
@@ -111,8 +117,9 @@ mod tests {
             slot in proptest::option::of(any::<u32>()),
         ) {
             let key = slot.map_or(packed_key(owner), |slot| key(owner, slot));
-            let times = CartTimes { created_at: touched_at, updated_at: touched_at, expires_at };
-            let stored = StoredChange { change, touched_at, expires_at, round, is_packed: slot.is_none() };
+            let times = CartTimes { created_at: touched_at, updated_at: touched_at, expires_at, version: Version(round.into()) };
+            let version = Version(round.into());
+            let stored = StoredChange { change, touched_at, expires_at, version, round, is_packed: slot.is_none() };
             prop_assert_eq!(decode(&key.bytes, &encode(&stored.change, times, round)).unwrap(), stored);
         }
 

@@ -9,6 +9,7 @@ pub(crate) mod cart_touched;
 pub(crate) mod checkout;
 pub(crate) mod checkout_due;
 pub(crate) mod expiry;
+pub(crate) mod note;
 pub(crate) mod order;
 pub(crate) mod order_by_day;
 pub(crate) mod order_by_user;
@@ -20,6 +21,7 @@ pub(crate) mod refresh_token;
 pub(crate) mod session;
 pub(crate) mod session_by_user;
 pub(crate) mod session_unmerged;
+pub(crate) mod unmirrored;
 pub(crate) mod user;
 pub(crate) mod user_by_email;
 

@@ -36,8 +36,8 @@ pub(crate) fn read_key(key: &[u8]) -> StoreResult<OrderPosition> {
 /// What of an order a filter looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Traits {
-    status: OrderStatus,
-    zone: Zone,
+    pub(crate) status: OrderStatus,
+    pub(crate) zone: Zone,
 }
 
 impl Traits {

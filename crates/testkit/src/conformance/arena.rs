@@ -16,6 +16,7 @@ use std::{
 use mobimir_core::{
     id::{self, AttemptId, ChangeId, OrderId, ProductId, SessionId, UserId},
     moving::Movables,
+    notes::NoteStore,
     ports::{OrderHistoryStore, Stores},
     secret::{SecretHash, random_bytes},
     time::{Day, Timestamp, Version},
@@ -64,6 +65,12 @@ impl Modelled for Stores {
 impl Modelled for Movables {
     fn model() -> Self {
         ModelStore::movables()
+    }
+}
+
+impl Modelled for Arc<dyn NoteStore> {
+    fn model() -> Self {
+        Arc::new(ModelStore::default())
     }
 }
 

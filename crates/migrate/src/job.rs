@@ -1,0 +1,222 @@
+//! Long work over all ranges of a store: it can be stopped at any moment, by kill -9 too, and goes on where it was.
+//!
+//! What has been done of a range stands in a note. A plan is made once for an epoch and a name; whoever runs the job
+//! later, in another process, finds it and does the rest. Two who run it at the same time do no harm, because every step may
+//! be repeated.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use mobimir_core::{
+    moving::{Movable, Place, Range, Whole},
+    notes::Expected,
+    ports::{StoreError, StoreResult},
+};
+use serde::{Deserialize, Serialize};
+use tokio::{
+    task::JoinSet,
+    time::{Duration, sleep},
+};
+
+use crate::record::Notes;
+
+/// Ranges that a store is cut into: enough to show how far a job is.
+const RANGES: usize = 64;
+/// Ranges that are worked on at the same time.
+const RANGES_AT_ONCE: usize = 4;
+/// Steps of a job that fail one after the other before it ends; it can be run again at any time.
+const FAILURES_MAX: u32 = 8;
+const FAILURE_PAUSE: Duration = Duration::from_millis(250);
+
+/// What a job has done so far. Others may look at it while it runs.
+#[derive(Debug, Default)]
+pub struct Progress {
+    pub ranges: AtomicU64,
+    pub ranges_done: AtomicU64,
+    pub entities: AtomicU64,
+    stop: AtomicBool,
+}
+
+/// How a job ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Every range has been worked through.
+    Whole { ranges: u64 },
+    /// Somebody wanted it to stop.
+    Stopped,
+}
+
+/// Where a job is in a range.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Checkpoint {
+    after: Option<String>,
+    to: Option<String>,
+    is_done: bool,
+    entities: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Plan {
+    ranges: u64,
+}
+
+/// One step of a job.
+pub(crate) struct Step {
+    /// Entities that were looked at.
+    pub(crate) entities: u64,
+    /// Where to go on in the range; `None` at its end.
+    pub(crate) next: Option<Place>,
+}
+
+impl Progress {
+    /// Lets a job end after its current steps.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// The job of this name in this epoch.
+pub(crate) struct Job {
+    notes: Notes,
+    name: String,
+    progress: Arc<Progress>,
+}
+
+impl Job {
+    pub(crate) fn new(notes: Notes, name: &str, epoch: u64, progress: Arc<Progress>) -> Self {
+        Self { notes, name: format!("/{name}/{epoch:020}"), progress }
+    }
+
+    /// Works through all ranges that are not done. A step is repeated when it fails.
+    pub(crate) async fn run<W, F, Fut>(self, over: &dyn Movable<W>, step: F) -> StoreResult<Ended>
+    where
+        W: Whole,
+        F: Fn(Range) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = StoreResult<Step>> + Send,
+    {
+        let job = Arc::new(self);
+        let ranges = job.plan(over).await?;
+        job.progress.ranges.store(ranges, Ordering::Relaxed);
+        let (mut running, mut failed) = (JoinSet::new(), None);
+        for number in 0..ranges {
+            if running.len() >= RANGES_AT_ONCE {
+                failed = failed.or(ended(running.join_next().await));
+            }
+            if failed.is_some() || job.progress.is_stopped() {
+                break;
+            }
+            let (job, step) = (job.clone(), step.clone());
+            running.spawn(async move { job.work_through(number, step).await });
+        }
+        while !running.is_empty() {
+            failed = failed.or(ended(running.join_next().await));
+        }
+        match failed {
+            Some(error) => Err(error),
+            None if job.progress.ranges_done.load(Ordering::Relaxed) < ranges => Ok(Ended::Stopped),
+            None => Ok(Ended::Whole { ranges }),
+        }
+    }
+
+    /// The plan that is there, or a new one.
+    async fn plan<W: Whole>(&self, over: &dyn Movable<W>) -> StoreResult<u64> {
+        if let Some(plan) = self.notes.get::<Plan>(&self.name).await? {
+            return Ok(plan.value.ranges);
+        }
+        let ranges = over.ranges(RANGES).await?;
+        for (number, range) in ranges.iter().enumerate() {
+            let [after, to] = [&range.after, &range.to].map(|place| place.as_ref().map(encode));
+            let checkpoint = Checkpoint { after, to, is_done: false, entities: 0 };
+            self.notes.put(&self.range_name(number as u64), Expected::Anything, &checkpoint).await?;
+        }
+        // The last thing to be written: with it, all ranges are there. Of two who plan, the first one's plan is it, and
+        // its ranges may be the other's: so both have to come from the same borders, or this one is told to try again.
+        let plan = Plan { ranges: ranges.len() as u64 };
+        match self.notes.put(&self.name, Expected::Nothing, &plan).await? {
+            Some(_) => Ok(plan.ranges),
+            None => Err(StoreError::Unavailable {
+                what: "somebody else has begun the same job at the same moment".to_owned(),
+                source: None,
+            }),
+        }
+    }
+
+    async fn work_through<F, Fut>(&self, number: u64, step: F) -> StoreResult<()>
+    where
+        F: Fn(Range) -> Fut,
+        Fut: Future<Output = StoreResult<Step>>,
+    {
+        let name = self.range_name(number);
+        let Some(read) = self.notes.get::<Checkpoint>(&name).await? else { return Ok(()) };
+        let mut checkpoint = read.value;
+        self.progress.entities.fetch_add(checkpoint.entities, Ordering::Relaxed);
+        let mut failures = 0;
+        while !checkpoint.is_done && !self.progress.is_stopped() {
+            let [after, to] =
+                [&checkpoint.after, &checkpoint.to].map(|place| place.as_deref().and_then(decode));
+            match step(Range { after, to }).await {
+                Ok(Step { entities, next }) => {
+                    failures = 0;
+                    checkpoint.entities += entities;
+                    checkpoint.is_done = next.is_none();
+                    checkpoint.after = next.as_ref().map(encode).or(checkpoint.after);
+                    self.notes.put(&name, Expected::Anything, &checkpoint).await?;
+                    self.progress.entities.fetch_add(entities, Ordering::Relaxed);
+                }
+                Err(error) => {
+                    failures += 1;
+                    if failures >= FAILURES_MAX {
+                        return Err(error);
+                    }
+                    sleep(FAILURE_PAUSE * failures).await;
+                }
+            }
+        }
+        if checkpoint.is_done {
+            self.progress.ranges_done.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn range_name(&self, number: u64) -> String {
+        format!("{}/{number:05}", self.name)
+    }
+}
+
+fn ended(joined: Option<Result<StoreResult<()>, tokio::task::JoinError>>) -> Option<StoreError> {
+    match joined? {
+        Ok(outcome) => outcome.err(),
+        Err(error) => {
+            let what = format!("a part of the job ended halfway: {error}");
+            Some(StoreError::Unavailable { what, source: Some(Box::new(error)) })
+        }
+    }
+}
+
+fn encode(place: &Place) -> String {
+    place.0.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn decode(text: &str) -> Option<Place> {
+    let digits: Option<Vec<u8>> =
+        text.chars().map(|digit| digit.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
+    Some(Place(digits?.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_come_back() {
+        for bytes in [vec![], vec![0], vec![255, 0, 16, 1]] {
+            assert_eq!(decode(&encode(&Place(bytes.clone()))), Some(Place(bytes)));
+        }
+    }
+}

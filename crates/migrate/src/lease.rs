@@ -1,0 +1,118 @@
+//! Who follows a migration, and whether all of them have come along.
+//!
+//! Each instance writes a note of its own again and again: how far it is, and a beat that is raised every time. Nobody
+//! compares clocks. An instance stops serving when its own clock says that its last note is too old; whoever watches takes
+//! an instance for gone when he has not seen its beat change for longer than that.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// For how long after the beginning of its last successful note an instance serves.
+pub const LEASE: Duration = Duration::from_secs(10);
+/// By how much a watcher waits longer, for clocks that run at different speeds.
+pub const LEASE_MARGIN: Duration = Duration::from_secs(1);
+/// How often a note is written.
+pub const BEAT: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    pub instance: Uuid,
+    /// The epoch that it follows, with nothing left from before.
+    pub confirmed: u64,
+    pub beat: u64,
+}
+
+/// What a watcher remembers of the leases he has seen.
+#[derive(Debug, Default)]
+pub struct Watch {
+    seen: BTreeMap<Uuid, (Lease, Instant)>,
+    /// When the last instance that had to confirmed its epoch, or was gone, and which epoch that was.
+    settled: Option<(u64, Instant)>,
+}
+
+/// What the leases say about an epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Followers {
+    pub confirmed: Vec<Uuid>,
+    /// Not confirmed, and heard of.
+    pub behind: Vec<Uuid>,
+    /// Not heard of for so long that it does not serve any more.
+    pub gone: Vec<Uuid>,
+    /// Since when nobody is behind.
+    pub settled_for: Option<Duration>,
+}
+
+impl Watch {
+    /// Takes note of what the leases are now. Those that are not there any more have ended well.
+    pub fn look(&mut self, leases: &[Lease], now: Instant) {
+        self.seen.retain(|instance, _| leases.iter().any(|lease| lease.instance == *instance));
+        for lease in leases {
+            let entry = self.seen.entry(lease.instance).or_insert((*lease, now));
+            if entry.0 != *lease {
+                *entry = (*lease, now);
+            }
+        }
+    }
+
+    pub fn followers(&mut self, epoch: u64, now: Instant) -> Followers {
+        let (mut confirmed, mut behind, mut gone) = (Vec::new(), Vec::new(), Vec::new());
+        for (instance, (lease, changed_at)) in &self.seen {
+            let list = if lease.confirmed == epoch {
+                &mut confirmed
+            } else if now.duration_since(*changed_at) > LEASE + LEASE_MARGIN {
+                &mut gone
+            } else {
+                &mut behind
+            };
+            list.push(*instance);
+        }
+        match self.settled {
+            _ if !behind.is_empty() => self.settled = None,
+            Some((settled, _)) if settled == epoch => {}
+            _ => self.settled = Some((epoch, now)),
+        }
+        let settled_for = self.settled.map(|(_, since)| now.duration_since(since));
+        Followers { confirmed, behind, gone, settled_for }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(instance: u128, confirmed: u64, beat: u64) -> Lease {
+        Lease { instance: Uuid::from_u128(instance), confirmed, beat }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_instance_is_gone_only_when_its_beat_has_stood_still_for_longer_than_it_serves() {
+        let mut watch = Watch::default();
+        let start = Instant::now();
+        watch.look(&[lease(1, 5, 1), lease(2, 4, 1)], start);
+        assert_eq!(watch.followers(5, start).behind, [Uuid::from_u128(2)]);
+        let later = start + LEASE;
+        watch.look(&[lease(1, 5, 2), lease(2, 4, 2)], later);
+        assert_eq!(watch.followers(5, later + LEASE).behind, [Uuid::from_u128(2)]);
+        let gone = watch.followers(5, later + LEASE + LEASE_MARGIN + BEAT);
+        assert_eq!((gone.behind.len(), gone.gone.len()), (0, 1));
+        assert_eq!(gone.settled_for, Some(Duration::ZERO));
+        // It comes back.
+        let back = later + 2 * LEASE;
+        watch.look(&[lease(1, 5, 3), lease(2, 4, 3)], back);
+        assert_eq!(watch.followers(5, back).settled_for, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_have_settled_since_the_last_one_did() {
+        let mut watch = Watch::default();
+        let start = Instant::now();
+        watch.look(&[lease(1, 5, 1)], start);
+        assert_eq!(watch.followers(5, start).settled_for, Some(Duration::ZERO));
+        assert_eq!(watch.followers(5, start + BEAT).settled_for, Some(BEAT));
+        // An epoch later nobody has yet.
+        assert_eq!(watch.followers(6, start + BEAT).settled_for, None);
+    }
+}

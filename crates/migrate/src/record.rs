@@ -1,0 +1,160 @@
+//! What stands in the notes about a migration: one record that all follow, and a lease for each instance.
+
+use std::{sync::Arc, time::Duration};
+
+use mobimir_core::{
+    notes::{Expected, Note, NoteStore},
+    ports::{StoreError, StoreResult},
+    time::Timestamp,
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use uuid::Uuid;
+
+use crate::{lease::Lease, phase::Control};
+
+/// Lines of the timeline that are kept. A migration has far fewer, unless it goes up and down all the time.
+const TIMELINE_LINES_MAX: usize = 1_000;
+/// Leases that are read: more instances than anybody runs.
+const LEASES_MAX: usize = 10_000;
+
+/// How far a migration is, and how it came there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    pub control: Control,
+    /// As the policy calls the stores.
+    pub source: String,
+    pub target: String,
+    /// Nothing is copied or compared until somebody says so.
+    #[serde(default)]
+    pub is_paused: bool,
+    pub timeline: Vec<Line>,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    pub at: Timestamp,
+    pub what: String,
+}
+
+/// The notes of one entity's migration.
+#[derive(Clone)]
+pub struct Notes {
+    store: Arc<dyn NoteStore>,
+    entity: &'static str,
+}
+
+/// A value and the revision under which it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Read<T> {
+    pub value: T,
+    pub revision: u64,
+}
+
+impl Record {
+    pub fn new(source: &str, target: &str, at: Timestamp) -> Self {
+        let what = format!("planned from {source} to {target}");
+        Self {
+            control: Control::default(),
+            source: source.to_owned(),
+            target: target.to_owned(),
+            is_paused: false,
+            timeline: vec![Line { at, what }],
+        }
+    }
+
+    #[must_use]
+    pub fn with(mut self, control: Control, at: Timestamp, what: String) -> Self {
+        self.control = control;
+        if self.timeline.len() >= TIMELINE_LINES_MAX {
+            self.timeline.remove(1);
+        }
+        self.timeline.push(Line { at, what });
+        self
+    }
+}
+
+impl Notes {
+    pub fn new(store: Arc<dyn NoteStore>, entity: &'static str) -> Self {
+        Self { store, entity }
+    }
+
+    pub fn entity(&self) -> &'static str {
+        self.entity
+    }
+
+    pub async fn record(&self) -> StoreResult<Option<Read<Record>>> {
+        self.get("").await
+    }
+
+    /// Replaces the record if it is still the one that was read, or makes the first one; says whether it did.
+    pub async fn replace_record(&self, read: Option<u64>, record: &Record) -> StoreResult<bool> {
+        let expected = read.map_or(Expected::Nothing, Expected::Revision);
+        Ok(self.put("", expected, record).await?.is_some())
+    }
+
+    pub async fn renew(&self, lease: &Lease) -> StoreResult<()> {
+        self.put(&lease_name(lease.instance), Expected::Anything, lease).await.map(|_| ())
+    }
+
+    /// The instance has ended well and will not write any more.
+    pub async fn end_lease(&self, instance: Uuid) -> StoreResult<()> {
+        self.remove(&lease_name(instance)).await
+    }
+
+    pub async fn leases(&self) -> StoreResult<Vec<Lease>> {
+        let notes = self.list("/lease/", None, LEASES_MAX).await?;
+        Ok(notes.into_iter().map(|(_, lease)| lease).collect())
+    }
+
+    pub(crate) async fn get<T: DeserializeOwned>(&self, name: &str) -> StoreResult<Option<Read<T>>> {
+        let note = self.store.get(&self.name(name)).await?;
+        note.map(|note| Ok(Read { value: decode(&note)?, revision: note.revision })).transpose()
+    }
+
+    pub(crate) async fn put<T: Serialize>(
+        &self,
+        name: &str,
+        expected: Expected,
+        value: &T,
+    ) -> StoreResult<Option<u64>> {
+        let body = serde_json::to_vec(value).map_err(|error| damaged(name, error))?;
+        self.store.write(&self.name(name), expected, body).await
+    }
+
+    /// What stands under names that begin so, with the rest of the name.
+    pub(crate) async fn list<T: DeserializeOwned>(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> StoreResult<Vec<(String, T)>> {
+        let prefix = self.name(prefix);
+        let after = after.map(|after| format!("{prefix}{after}"));
+        let notes = self.store.list(&prefix, after.as_deref(), limit).await?;
+        notes.iter().map(|note| Ok((note.name[prefix.len()..].to_owned(), decode(note)?))).collect()
+    }
+
+    pub(crate) async fn remove(&self, name: &str) -> StoreResult<()> {
+        self.store.remove(&self.name(name), Expected::Anything).await.map(|_| ())
+    }
+
+    fn name(&self, rest: &str) -> String {
+        format!("migration/{}{rest}", self.entity)
+    }
+}
+
+fn lease_name(instance: Uuid) -> String {
+    format!("/lease/{instance}")
+}
+
+fn decode<T: DeserializeOwned>(note: &Note) -> StoreResult<T> {
+    serde_json::from_slice(&note.body).map_err(|error| damaged(&note.name, error))
+}
+
+fn damaged(name: &str, error: serde_json::Error) -> StoreError {
+    StoreError::Corrupt { what: format!("the note {name}: {error}"), source: Some(Box::new(error)) }
+}
+
+/// The longest that a write of any store may take from its beginning until it is certain that it does not arrive any more.
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(12);

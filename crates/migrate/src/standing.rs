@@ -1,0 +1,202 @@
+//! What this instance may do now, and what it is doing.
+//!
+//! Every operation asks here first. A write holds a [`Permit`] until it has ended; an instance says that it follows a new
+//! phase only when no write is left that began in an earlier one.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use mobimir_core::ports::{StoreError, StoreResult};
+use tokio::{sync::watch, time::Instant};
+
+use crate::phase::{Control, Phase, Which, Writes};
+
+/// For how long a write waits for a handover to be over. A shopper waits about as long for a page.
+pub const HANDOVER_WAIT_MAX: Duration = Duration::from_secs(8);
+
+pub struct Standing {
+    state: Mutex<State>,
+    /// Told of every change: of the phase, of the lease, and of the last write of a phase.
+    changes: watch::Sender<()>,
+}
+
+struct State {
+    phase: Phase,
+    epoch: u64,
+    /// Until when this instance may serve, by its own clock. `None` before it has ever been told.
+    until: Option<Instant>,
+    /// Writes under way, by the epoch in which they began.
+    under_way: BTreeMap<u64, usize>,
+}
+
+/// A write under way.
+pub struct Permit {
+    standing: Arc<Standing>,
+    epoch: u64,
+    pub store: Which,
+    pub mirrored: bool,
+}
+
+impl Standing {
+    /// Of an instance that has not been told anything yet, and serves nothing.
+    pub fn new() -> Arc<Self> {
+        let state = State { phase: Phase::Source, epoch: 0, until: None, under_way: BTreeMap::new() };
+        Arc::new(Self { state: Mutex::new(state), changes: watch::Sender::new(()) })
+    }
+
+    /// Where reads go.
+    pub fn read_from(&self) -> StoreResult<Which> {
+        let state = self.state();
+        state.serves()?;
+        Ok(state.phase.rights().reads)
+    }
+
+    /// Waits until this instance may write, but not for ever.
+    pub async fn begin_write(self: &Arc<Self>) -> StoreResult<Permit> {
+        let mut changes = self.changes.subscribe();
+        let deadline = Instant::now() + HANDOVER_WAIT_MAX;
+        loop {
+            if let Some(permit) = self.permit()? {
+                return Ok(permit);
+            }
+            if tokio::time::timeout_at(deadline, changes.changed()).await.is_err() {
+                return Err(unavailable("writes are being handed over to another store and wait; try again"));
+            }
+        }
+    }
+
+    /// `None` while writes wait.
+    fn permit(self: &Arc<Self>) -> StoreResult<Option<Permit>> {
+        let mut state = self.state();
+        state.serves()?;
+        let Writes::To { store, mirrored } = state.phase.rights().writes else { return Ok(None) };
+        let epoch = state.epoch;
+        *state.under_way.entry(epoch).or_default() += 1;
+        Ok(Some(Permit { standing: self.clone(), epoch, store, mirrored }))
+    }
+
+    /// From now on this instance does as the phase says, and until `until` if it is told nothing else.
+    pub fn follow(&self, control: &Control, until: Instant) {
+        {
+            let mut state = self.state();
+            (state.phase, state.epoch, state.until) = (control.phase, control.epoch, Some(until));
+        }
+        self.changes.send_replace(());
+    }
+
+    pub fn phase(&self) -> (Phase, u64) {
+        let state = self.state();
+        (state.phase, state.epoch)
+    }
+
+    /// Waits until no write is under way that began before `epoch`.
+    pub async fn drained(&self, epoch: u64) {
+        let mut changes = self.changes.subscribe();
+        while self.state().under_way.range(..epoch).next().is_some() {
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// An instance that has not been heard of for long enough is taken for dead by the others, so it must not serve.
+    fn serves(&self) -> StoreResult<()> {
+        match self.until {
+            Some(until) if Instant::now() < until => Ok(()),
+            Some(_) => {
+                Err(unavailable("this instance has lost touch with the migration and stopped serving"))
+            }
+            None => Err(unavailable("this instance does not know yet how far the migration is")),
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        {
+            let mut state = self.standing.state();
+            if let Some(under_way) = state.under_way.get_mut(&self.epoch) {
+                *under_way -= 1;
+                if *under_way == 0 {
+                    state.under_way.remove(&self.epoch);
+                }
+            }
+        }
+        self.standing.changes.send_replace(());
+    }
+}
+
+fn unavailable(what: &str) -> StoreError {
+    StoreError::Unavailable { what: what.to_owned(), source: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn at(phase: Phase, epoch: u64) -> Control {
+        Control { phase, epoch, ..Control::default() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_instance_serves_only_while_its_lease_lasts() {
+        let standing = Standing::new();
+        assert!(standing.read_from().is_err());
+        standing.follow(&at(Phase::Verify, 3), Instant::now() + LONG);
+        assert_eq!(standing.read_from().unwrap(), Which::Source);
+        assert!(standing.begin_write().await.unwrap().mirrored);
+        tokio::time::advance(LONG).await;
+        assert!(standing.read_from().is_err());
+        assert!(standing.begin_write().await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_waits_for_the_handover_and_then_goes_to_the_other_store() {
+        let standing = Standing::new();
+        standing.follow(&at(Phase::Handover, 4), Instant::now() + LONG);
+        let waiting = tokio::spawn({
+            let standing = standing.clone();
+            async move { standing.begin_write().await.map(|permit| permit.store) }
+        });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!waiting.is_finished());
+        standing.follow(&at(Phase::ReadTarget, 6), Instant::now() + LONG);
+        assert_eq!(waiting.await.unwrap().unwrap(), Which::Target);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_ever() {
+        let standing = Standing::new();
+        standing.follow(&at(Phase::Handover, 4), Instant::now() + LONG);
+        let started = Instant::now();
+        assert!(standing.begin_write().await.is_err());
+        assert_eq!(started.elapsed(), HANDOVER_WAIT_MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_phase_is_followed_when_the_writes_of_the_one_before_have_ended() {
+        let standing = Standing::new();
+        standing.follow(&at(Phase::Verify, 3), Instant::now() + LONG);
+        let permit = standing.begin_write().await.unwrap();
+        standing.follow(&at(Phase::Handover, 4), Instant::now() + LONG);
+        let drained = tokio::spawn({
+            let standing = standing.clone();
+            async move { standing.drained(4).await }
+        });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!drained.is_finished());
+        drop(permit);
+        drained.await.unwrap();
+    }
+}

@@ -1,0 +1,72 @@
+//! How fast a job may go beside shoppers.
+
+use std::{sync::Mutex, time::Duration};
+
+use tokio::time::Instant;
+
+/// What shoppers feel.
+pub trait Pressure: Send + Sync {
+    /// How much of what the policy allows is used up: 1 is the limit.
+    fn now(&self) -> f64;
+}
+
+/// Nobody is there but the job.
+pub struct Nobody;
+
+impl Pressure for Nobody {
+    fn now(&self) -> f64 {
+        0.0
+    }
+}
+
+/// From here on a job slows down.
+const PRESSURE_HIGH: f64 = 0.8;
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// A pause after each step, which grows quickly while shoppers feel the job and shrinks slowly when they do not.
+pub struct Throttle {
+    pause: Mutex<Duration>,
+}
+
+impl Default for Throttle {
+    fn default() -> Self {
+        Self { pause: Mutex::new(Duration::ZERO) }
+    }
+}
+
+impl Throttle {
+    /// Waits as long as the job should before it goes on.
+    pub async fn wait(&self, pressure: &dyn Pressure) {
+        let pause = self.adapt(pressure.now());
+        if !pause.is_zero() {
+            tokio::time::sleep_until(Instant::now() + pause).await;
+        }
+    }
+
+    fn adapt(&self, pressure: f64) -> Duration {
+        let mut pause = self.pause.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *pause = if pressure > PRESSURE_HIGH {
+            (*pause * 2).clamp(PAUSE_MIN, PAUSE_MAX)
+        } else {
+            let less = *pause * 7 / 8;
+            if less < PAUSE_MIN { Duration::ZERO } else { less }
+        };
+        *pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_gives_way_quickly_and_comes_back_slowly() {
+        let throttle = Throttle::default();
+        assert_eq!(throttle.adapt(0.5), Duration::ZERO);
+        let slowed: Vec<Duration> = (0..20).map(|_| throttle.adapt(1.2)).collect();
+        assert_eq!((slowed[0], slowed[19]), (PAUSE_MIN, PAUSE_MAX));
+        let steps = (0..1_000).position(|_| throttle.adapt(0.1).is_zero()).unwrap();
+        assert!((20..200).contains(&steps), "{steps}");
+    }
+}
