@@ -12,16 +12,18 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::{
-    lease::{BEAT, Followers, LEASE, Lease, Watch},
+    lease::{Followers, Lease, Watch},
     phase::{Control, Event, Refusal, Seen, next},
-    record::{Notes, Record, WRITE_TIMEOUT},
+    record::{Notes, Record},
     standing::Standing,
+    timing::Timing,
 };
 
 /// One instance that follows.
 pub struct Follower {
     notes: Notes,
     standing: Arc<Standing>,
+    timing: Timing,
     instance: Uuid,
     /// Whether there is a migration that this instance has to be counted in.
     is_counted: bool,
@@ -35,6 +37,7 @@ pub struct Controller<W: Whole> {
     source: Arc<dyn Movable<W>>,
     target: Arc<dyn Movable<W>>,
     clock: Arc<dyn Clock>,
+    timing: Timing,
     watch: Watch,
 }
 
@@ -51,8 +54,8 @@ pub enum MoveError {
 }
 
 impl Follower {
-    pub fn new(notes: Notes, standing: Arc<Standing>, instance: Uuid) -> Self {
-        Self { notes, standing, instance, is_counted: false, confirmed: Control::NONE.epoch, beat: 0 }
+    pub fn new(notes: Notes, standing: Arc<Standing>, instance: Uuid, timing: Timing) -> Self {
+        Self { notes, standing, timing, instance, is_counted: false, confirmed: Control::NONE.epoch, beat: 0 }
     }
 
     /// Says that this instance is there, learns how far the migration is, and does as it says.
@@ -74,7 +77,7 @@ impl Follower {
                 control = record.value.control;
             }
         }
-        self.standing.follow(&control, started + LEASE);
+        self.standing.follow(&control, started + self.timing.lease);
         if self.confirmed != control.epoch && self.is_drained(control.epoch).await {
             self.confirmed = control.epoch;
         }
@@ -83,7 +86,7 @@ impl Follower {
 
     async fn is_drained(&self, epoch: u64) -> bool {
         // Not longer, or the lease would end over it.
-        tokio::time::timeout(BEAT, self.standing.drained(epoch)).await.is_ok()
+        tokio::time::timeout(self.timing.beat, self.standing.drained(epoch)).await.is_ok()
     }
 
     /// Follows until the future that runs this is dropped.
@@ -94,7 +97,7 @@ impl Follower {
                 tracing::warn!(%error, entity = self.notes.entity(), "cannot follow the migration");
             }
             // What has just been confirmed is said at once: others wait for it.
-            let pause = if self.confirmed == before { BEAT } else { Duration::ZERO };
+            let pause = if self.confirmed == before { self.timing.beat } else { Duration::ZERO };
             tokio::time::sleep(pause).await;
         }
     }
@@ -111,8 +114,9 @@ impl<W: Whole> Controller<W> {
         source: Arc<dyn Movable<W>>,
         target: Arc<dyn Movable<W>>,
         clock: Arc<dyn Clock>,
+        timing: Timing,
     ) -> Self {
-        Self { notes, source, target, clock, watch: Watch::default() }
+        Self { notes, source, target, clock, timing, watch: Watch::new(&timing) }
     }
 
     /// Who follows the phase that the migration is in.
@@ -156,7 +160,9 @@ impl<W: Whole> Controller<W> {
         let dead_letters = self.notes.dead_letters().await.ok();
         Ok(Seen {
             unconfirmed: followers.behind.len() as u64,
-            writes_may_be_late: followers.settled_for.is_none_or(|settled| settled < WRITE_TIMEOUT),
+            writes_may_be_late: followers
+                .settled_for
+                .is_none_or(|settled| settled < self.timing.write_timeout),
             source_backlog,
             target_backlog,
             dead_letters,

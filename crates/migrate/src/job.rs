@@ -49,17 +49,24 @@ pub enum Ended {
 }
 
 /// Where a job is in a range.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Checkpoint {
+    /// What has been reached; `None` at the beginning.
     after: Option<String>,
-    to: Option<String>,
     is_done: bool,
     entities: u64,
 }
 
+/// All ranges in one note, so that everybody who works has the same.
 #[derive(Serialize, Deserialize)]
 struct Plan {
-    ranges: u64,
+    ranges: Vec<Border>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Border {
+    after: Option<String>,
+    to: Option<String>,
 }
 
 /// One step of a job.
@@ -101,10 +108,11 @@ impl Job {
         Fut: Future<Output = StoreResult<Step>> + Send,
     {
         let job = Arc::new(self);
-        let ranges = job.plan(over).await?;
+        let borders = job.plan(over).await?;
+        let ranges = borders.len() as u64;
         job.progress.ranges.store(ranges, Ordering::Relaxed);
         let (mut running, mut failed) = (JoinSet::new(), None);
-        for number in 0..ranges {
+        for (number, border) in borders.into_iter().enumerate() {
             if running.len() >= RANGES_AT_ONCE {
                 failed = failed.or(ended(running.join_next().await));
             }
@@ -112,7 +120,7 @@ impl Job {
                 break;
             }
             let (job, step) = (job.clone(), step.clone());
-            running.spawn(async move { job.work_through(number, step).await });
+            running.spawn(async move { job.work_through(number, border, step).await });
         }
         while !running.is_empty() {
             failed = failed.or(ended(running.join_next().await));
@@ -124,42 +132,35 @@ impl Job {
         }
     }
 
-    /// The plan that is there, or a new one.
-    async fn plan<W: Whole>(&self, over: &dyn Movable<W>) -> StoreResult<u64> {
+    /// The plan that is there, or a new one. Of two who plan at the same moment, both take the first one's.
+    async fn plan<W: Whole>(&self, over: &dyn Movable<W>) -> StoreResult<Vec<Border>> {
         if let Some(plan) = self.notes.get::<Plan>(&self.name).await? {
             return Ok(plan.value.ranges);
         }
         let ranges = over.ranges(RANGES).await?;
-        for (number, range) in ranges.iter().enumerate() {
-            let [after, to] = [&range.after, &range.to].map(|place| place.as_ref().map(encode));
-            let checkpoint = Checkpoint { after, to, is_done: false, entities: 0 };
-            self.notes.put(&self.range_name(number as u64), Expected::Anything, &checkpoint).await?;
-        }
-        // The last thing to be written: with it, all ranges are there. Of two who plan, the first one's plan is it, and
-        // its ranges may be the other's: so both have to come from the same borders, or this one is told to try again.
-        let plan = Plan { ranges: ranges.len() as u64 };
-        match self.notes.put(&self.name, Expected::Nothing, &plan).await? {
-            Some(_) => Ok(plan.ranges),
-            None => Err(StoreError::Unavailable {
-                what: "somebody else has begun the same job at the same moment".to_owned(),
-                source: None,
-            }),
-        }
+        let border = |range: &Range| Border {
+            after: range.after.as_ref().map(encode),
+            to: range.to.as_ref().map(encode),
+        };
+        let plan = Plan { ranges: ranges.iter().map(border).collect() };
+        self.notes.put(&self.name, Expected::Nothing, &plan).await?;
+        let planned = self.notes.get::<Plan>(&self.name).await?;
+        Ok(planned.map_or(plan, |planned| planned.value).ranges)
     }
 
-    async fn work_through<F, Fut>(&self, number: u64, step: F) -> StoreResult<()>
+    async fn work_through<F, Fut>(&self, number: usize, border: Border, step: F) -> StoreResult<()>
     where
         F: Fn(Range) -> Fut,
         Fut: Future<Output = StoreResult<Step>>,
     {
         let name = self.range_name(number);
-        let Some(read) = self.notes.get::<Checkpoint>(&name).await? else { return Ok(()) };
-        let mut checkpoint = read.value;
+        let mut checkpoint =
+            self.notes.get::<Checkpoint>(&name).await?.map(|read| read.value).unwrap_or_default();
         self.progress.entities.fetch_add(checkpoint.entities, Ordering::Relaxed);
         let mut failures = 0;
         while !checkpoint.is_done && !self.progress.is_stopped() {
-            let [after, to] =
-                [&checkpoint.after, &checkpoint.to].map(|place| place.as_deref().and_then(decode));
+            let after = checkpoint.after.as_ref().or(border.after.as_ref());
+            let [after, to] = [after, border.to.as_ref()].map(|place| place.and_then(|place| decode(place)));
             match step(Range { after, to }).await {
                 Ok(Step { entities, next }) => {
                     failures = 0;
@@ -184,7 +185,7 @@ impl Job {
         Ok(())
     }
 
-    fn range_name(&self, number: u64) -> String {
+    fn range_name(&self, number: usize) -> String {
         format!("{}/{number:05}", self.name)
     }
 }

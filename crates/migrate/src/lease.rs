@@ -10,12 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// For how long after the beginning of its last successful note an instance serves.
-pub const LEASE: Duration = Duration::from_secs(10);
-/// By how much a watcher waits longer, for clocks that run at different speeds.
-pub const LEASE_MARGIN: Duration = Duration::from_secs(1);
-/// How often a note is written.
-pub const BEAT: Duration = Duration::from_secs(1);
+use crate::timing::Timing;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
@@ -26,8 +21,10 @@ pub struct Lease {
 }
 
 /// What a watcher remembers of the leases he has seen.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Watch {
+    /// For how long a beat has to stand still.
+    gone_after: Duration,
     seen: BTreeMap<Uuid, (Lease, Instant)>,
     /// When the last instance that had to confirmed its epoch, or was gone, and which epoch that was.
     settled: Option<(u64, Instant)>,
@@ -46,6 +43,10 @@ pub struct Followers {
 }
 
 impl Watch {
+    pub fn new(timing: &Timing) -> Self {
+        Self { gone_after: timing.lease + timing.lease_margin, seen: BTreeMap::new(), settled: None }
+    }
+
     /// Takes note of what the leases are now. Those that are not there any more have ended well.
     pub fn look(&mut self, leases: &[Lease], now: Instant) {
         self.seen.retain(|instance, _| leases.iter().any(|lease| lease.instance == *instance));
@@ -62,7 +63,7 @@ impl Watch {
         for (instance, (lease, changed_at)) in &self.seen {
             let list = if lease.confirmed == epoch {
                 &mut confirmed
-            } else if now.duration_since(*changed_at) > LEASE + LEASE_MARGIN {
+            } else if now.duration_since(*changed_at) > self.gone_after {
                 &mut gone
             } else {
                 &mut behind
@@ -83,36 +84,44 @@ impl Watch {
 mod tests {
     use super::*;
 
+    const TIMING: Timing = Timing {
+        beat: Duration::from_secs(1),
+        lease: Duration::from_secs(10),
+        lease_margin: Duration::from_secs(1),
+        write_timeout: Duration::from_secs(12),
+        handover_wait_max: Duration::from_secs(8),
+    };
+
     fn lease(instance: u128, confirmed: u64, beat: u64) -> Lease {
         Lease { instance: Uuid::from_u128(instance), confirmed, beat }
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_instance_is_gone_only_when_its_beat_has_stood_still_for_longer_than_it_serves() {
-        let mut watch = Watch::default();
+        let mut watch = Watch::new(&TIMING);
         let start = Instant::now();
         watch.look(&[lease(1, 5, 1), lease(2, 4, 1)], start);
         assert_eq!(watch.followers(5, start).behind, [Uuid::from_u128(2)]);
-        let later = start + LEASE;
+        let later = start + TIMING.lease;
         watch.look(&[lease(1, 5, 2), lease(2, 4, 2)], later);
-        assert_eq!(watch.followers(5, later + LEASE).behind, [Uuid::from_u128(2)]);
-        let gone = watch.followers(5, later + LEASE + LEASE_MARGIN + BEAT);
+        assert_eq!(watch.followers(5, later + TIMING.lease).behind, [Uuid::from_u128(2)]);
+        let gone = watch.followers(5, later + TIMING.lease + TIMING.lease_margin + TIMING.beat);
         assert_eq!((gone.behind.len(), gone.gone.len()), (0, 1));
         assert_eq!(gone.settled_for, Some(Duration::ZERO));
         // It comes back.
-        let back = later + 2 * LEASE;
+        let back = later + 2 * TIMING.lease;
         watch.look(&[lease(1, 5, 3), lease(2, 4, 3)], back);
         assert_eq!(watch.followers(5, back).settled_for, None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn all_have_settled_since_the_last_one_did() {
-        let mut watch = Watch::default();
+        let mut watch = Watch::new(&TIMING);
         let start = Instant::now();
         watch.look(&[lease(1, 5, 1)], start);
         assert_eq!(watch.followers(5, start).settled_for, Some(Duration::ZERO));
-        assert_eq!(watch.followers(5, start + BEAT).settled_for, Some(BEAT));
+        assert_eq!(watch.followers(5, start + TIMING.beat).settled_for, Some(TIMING.beat));
         // An epoch later nobody has yet.
-        assert_eq!(watch.followers(6, start + BEAT).settled_for, None);
+        assert_eq!(watch.followers(6, start + TIMING.beat).settled_for, None);
     }
 }

@@ -20,4 +20,5 @@ pub mod phase;
 pub mod record;
 pub mod standing;
 pub mod throttle;
+pub mod timing;
 pub mod verify;

@@ -1,6 +1,6 @@
 //! What stands in the notes about a migration: one record that all follow, and a lease for each instance.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use mobimir_core::{
     notes::{Expected, Note, NoteStore},
@@ -155,6 +155,3 @@ fn decode<T: DeserializeOwned>(note: &Note) -> StoreResult<T> {
 fn damaged(name: &str, error: serde_json::Error) -> StoreError {
     StoreError::Corrupt { what: format!("the note {name}: {error}"), source: Some(Box::new(error)) }
 }
-
-/// The longest that a write of any store may take from its beginning until it is certain that it does not arrive any more.
-pub const WRITE_TIMEOUT: Duration = Duration::from_secs(12);

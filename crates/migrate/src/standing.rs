@@ -12,12 +12,13 @@ use std::{
 use mobimir_core::ports::{StoreError, StoreResult};
 use tokio::{sync::watch, time::Instant};
 
-use crate::phase::{Control, Phase, Which, Writes};
-
-/// For how long a write waits for a handover to be over. A shopper waits about as long for a page.
-pub const HANDOVER_WAIT_MAX: Duration = Duration::from_secs(8);
+use crate::{
+    phase::{Control, Phase, Which, Writes},
+    timing::Timing,
+};
 
 pub struct Standing {
+    handover_wait_max: Duration,
     state: Mutex<State>,
     /// Told of every change: of the phase, of the lease, and of the last write of a phase.
     changes: watch::Sender<()>,
@@ -42,9 +43,10 @@ pub struct Permit {
 
 impl Standing {
     /// Of an instance that has not been told anything yet, and serves nothing.
-    pub fn new() -> Arc<Self> {
+    pub fn new(timing: &Timing) -> Arc<Self> {
         let state = State { phase: Phase::Source, epoch: 0, until: None, under_way: BTreeMap::new() };
-        Arc::new(Self { state: Mutex::new(state), changes: watch::Sender::new(()) })
+        let handover_wait_max = timing.handover_wait_max;
+        Arc::new(Self { handover_wait_max, state: Mutex::new(state), changes: watch::Sender::new(()) })
     }
 
     /// Where reads go.
@@ -57,7 +59,7 @@ impl Standing {
     /// Waits until this instance may write, but not for ever.
     pub async fn begin_write(self: &Arc<Self>) -> StoreResult<Permit> {
         let mut changes = self.changes.subscribe();
-        let deadline = Instant::now() + HANDOVER_WAIT_MAX;
+        let deadline = Instant::now() + self.handover_wait_max;
         loop {
             if let Some(permit) = self.permit()? {
                 return Ok(permit);
@@ -151,7 +153,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_instance_serves_only_while_its_lease_lasts() {
-        let standing = Standing::new();
+        let standing = Standing::new(&Timing::default());
         assert!(standing.read_from().is_err());
         standing.follow(&at(Phase::Verify, 3), Instant::now() + LONG);
         assert_eq!(standing.read_from().unwrap(), Which::Source);
@@ -163,7 +165,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_write_waits_for_the_handover_and_then_goes_to_the_other_store() {
-        let standing = Standing::new();
+        let standing = Standing::new(&Timing::default());
         standing.follow(&at(Phase::Handover, 4), Instant::now() + LONG);
         let waiting = tokio::spawn({
             let standing = standing.clone();
@@ -177,16 +179,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_ever() {
-        let standing = Standing::new();
+        let standing = Standing::new(&Timing::default());
         standing.follow(&at(Phase::Handover, 4), Instant::now() + LONG);
         let started = Instant::now();
         assert!(standing.begin_write().await.is_err());
-        assert_eq!(started.elapsed(), HANDOVER_WAIT_MAX);
+        assert_eq!(started.elapsed(), Timing::default().handover_wait_max);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_phase_is_followed_when_the_writes_of_the_one_before_have_ended() {
-        let standing = Standing::new();
+        let standing = Standing::new(&Timing::default());
         standing.follow(&at(Phase::Verify, 3), Instant::now() + LONG);
         let permit = standing.begin_write().await.unwrap();
         standing.follow(&at(Phase::Handover, 4), Instant::now() + LONG);

@@ -44,7 +44,7 @@ impl Subject for Carts {
 }
 
 fn owner(universe: &Universe, n: usize) -> Owner {
-    if n % 2 == 0 { Owner::User(universe.user(n)) } else { Owner::Guest(universe.session(n)) }
+    if n.is_multiple_of(2) { Owner::User(universe.user(n)) } else { Owner::Guest(universe.session(n)) }
 }
 
 fn add(universe: &Universe, n: usize, change: usize) -> CartChange {

@@ -46,7 +46,7 @@ impl Subject for Orders {
         change: usize,
     ) -> StoreResult<()> {
         let from = change.checked_sub(1).map_or(OrderStatus::Confirmed, |before| MOVES[before]);
-        let operator = (change % 2 == 0).then(|| "Анна, склад №2".to_owned());
+        let operator = (change.is_multiple_of(2)).then(|| "Анна, склад №2".to_owned());
         let line = StatusChange { status: MOVES[change], at: at(universe, change), operator };
         port.transition(universe.order(n), from, line).await.map(|_| ())
     }
@@ -60,7 +60,7 @@ fn order(universe: &Universe, n: usize) -> Order {
         status: OrderStatus::Confirmed,
         geo_zone: zone(n),
         lines: (0..n % 4).map(|line| order_line(universe, line)).collect(),
-        shipping_address: (n % 2 == 0).then(|| "Тверская, 1".to_owned()),
+        shipping_address: (n.is_multiple_of(2)).then(|| "Тверская, 1".to_owned()),
         payment_method: (n % 2 == 1).then(|| "card".to_owned()),
         created_at: now,
         updated_at: now,
