@@ -262,6 +262,7 @@ fn gate_up(control: &Control, seen: &Seen) -> Vec<Refusal> {
         Phase::Handover => {
             refusals.extend((!control.verified).then_some(Refusal::NotVerified));
             refusals.extend(late(seen));
+            refusals.extend(dead_letters(seen));
             refusals.extend(backlog(Which::Source, seen.source_backlog, 0));
         }
         // The source will be given nothing more; what it lacks now it would lack for ever.
@@ -274,7 +275,8 @@ fn gate_down(control: &Control, seen: &Seen) -> Vec<Refusal> {
     match control.phase {
         // Reads go back to the source, which must have all that was written to the target.
         Phase::Switch => {
-            late(seen).into_iter().chain(backlog(Which::Target, seen.target_backlog, 0)).collect()
+            let missing = backlog(Which::Target, seen.target_backlog, 0);
+            late(seen).into_iter().chain(dead_letters(seen)).chain(missing).collect()
         }
         _ => Vec::new(),
     }
@@ -438,9 +440,21 @@ mod tests {
             refusals.iter().map(Refusal::to_string).collect()
         };
         assert_eq!(reasons(Phase::Verify, Event::Advance).len(), 4);
-        assert_eq!(reasons(Phase::Handover, Event::Advance).len(), 4);
-        assert_eq!(reasons(Phase::Switch, Event::Rollback).len(), 3);
+        assert_eq!(reasons(Phase::Handover, Event::Advance).len(), 5);
+        assert_eq!(reasons(Phase::Switch, Event::Rollback).len(), 4);
         assert_eq!(reasons(Phase::Target, Event::Rollback).len(), 1);
+    }
+
+    /// It may have become one after the last gate that asked, and is then in no backlog.
+    #[test]
+    fn reads_do_not_move_past_a_dead_letter() {
+        let seen = Seen { dead_letters: Some(1), ..all_well() };
+        for (phase, event) in [(Phase::Handover, Event::Advance), (Phase::Switch, Event::Rollback)] {
+            let refusals = next(&at(phase), event, &seen).unwrap_err();
+            assert_eq!(refusals, [Refusal::DeadLetters { entities: Some(1) }], "{phase} {event:?}");
+        }
+        assert!(next(&at(Phase::Handover), Event::Rollback, &seen).is_ok());
+        assert!(next(&at(Phase::Switch), Event::Advance, &seen).is_ok());
     }
 
     #[test]
