@@ -3,7 +3,7 @@
 use mobimir_migrate::phase::{Event, Phase, Which, Writes};
 
 use crate::{
-    rules::Rules,
+    rules::{Part, Rules},
     world::{
         Bounds, Change, Copied, EPOCH, Entity, Flight, Glance, HalfCompared, Instance, Look, Reason, Row,
         STORES, World, index, other,
@@ -71,7 +71,7 @@ pub(crate) enum Action {
     Drop {
         copied: usize,
     },
-    /// It fails for good. The mark goes and a dead letter is left.
+    /// It fails for good, and a dead letter is left.
     SetAside {
         copied: usize,
     },
@@ -94,7 +94,7 @@ pub(crate) enum Action {
     LookFirst {
         event: Event,
     },
-    LookSecond,
+    LookOn,
     Replace,
     ReportBackfilled {
         epoch: u64,
@@ -216,7 +216,7 @@ fn list_of_control(world: &World, bounds: &Bounds, actions: &mut Vec<Action>) {
     }
     match world.look {
         None => {}
-        Some(Look::Half { .. }) => actions.push(Action::LookSecond),
+        Some(Look::Begun { .. }) => actions.push(Action::LookOn),
         Some(Look::Decided { .. }) => actions.push(Action::Replace),
     }
     if world.backfill.is_whole(bounds) {
@@ -302,13 +302,15 @@ impl World {
             }
             Action::CompareOther => self.compare_other(bounds),
             Action::Decide { event } => {
-                let glance = self.glance_at_instances().join(self.glance_at_stores());
-                let control = (rules.next)(&self.control, event, &glance.seen()).ok()?;
+                let control = (rules.next)(&self.control, event, &self.glance().seen()).ok()?;
                 self.set_control(control, bounds);
                 Some(())
             }
-            Action::LookFirst { event } => self.look_first(event, rules),
-            Action::LookSecond => self.look_second(rules),
+            Action::LookFirst { event } => self.look(event, Glance::default(), 0, rules, bounds),
+            Action::LookOn => {
+                let Look::Begun { event, glance, parts } = self.look? else { return None };
+                self.look(event, glance, parts, rules, bounds)
+            }
             Action::Replace => {
                 let Look::Decided { control } = self.look? else { return None };
                 self.set_control(control, bounds);
@@ -440,6 +442,7 @@ impl World {
         let Copied::Read { from, key, reason, .. } = self.copies[copied].take()? else { return None };
         self.dead_letters[index(from)][key] = true;
         match reason {
+            Reason::Marked { .. } if rules.is_mark_kept => {}
             Reason::Marked { seal } => self.unmark(from, key, seal, rules),
             Reason::Backfill { is_current } => self.backfill.done[key] |= is_current,
             Reason::Repair => {}
@@ -458,31 +461,28 @@ impl World {
         Some(())
     }
 
-    /// A look is only kept if it can still lead anywhere.
-    fn look_first(&mut self, event: Event, rules: &Rules) -> Option<()> {
-        let glance = match rules.is_counted_last {
-            true => self.glance_at_instances(),
-            false => self.glance_at_stores(),
-        };
-        (rules.next)(&self.control, event, &glance.seen()).ok()?;
-        self.look = Some(Look::Half { event, glance });
-        Some(())
-    }
-
-    fn look_second(&mut self, rules: &Rules) -> Option<()> {
-        let Look::Half { event, glance } = self.look? else { return None };
-        let second: Glance = match rules.is_counted_last {
-            true => self.glance_at_stores(),
-            false => self.glance_at_instances(),
-        };
-        let control = (rules.next)(&self.control, event, &glance.join(second).seen()).ok()?;
-        self.look = Some(Look::Decided { control });
+    /// Looks at the next part. What is not seen yet is taken to be well: if it is refused even so, it will be.
+    fn look(
+        &mut self,
+        event: Event,
+        glance: Glance,
+        parts: u8,
+        rules: &Rules,
+        bounds: &Bounds,
+    ) -> Option<()> {
+        let is_needed = |part: &Part| *part != Part::DeadLetters || bounds.dead_letters > 0;
+        let mut left = rules.looks.into_iter().filter(is_needed).skip(parts.into());
+        let glance = self.glance_at(left.next()?, glance);
+        let control = (rules.next)(&self.control, event, &glance.seen()).ok()?;
+        self.look = Some(match left.next() {
+            Some(_) => Look::Begun { event, glance, parts: parts + 1 },
+            None => Look::Decided { control },
+        });
         Some(())
     }
 
     fn report(&mut self, event: Event, rules: &Rules, bounds: &Bounds) -> Option<()> {
-        let glance = self.glance_at_instances().join(self.glance_at_stores());
-        let control = (rules.next)(&self.control, event, &glance.seen()).ok()?;
+        let control = (rules.next)(&self.control, event, &self.glance().seen()).ok()?;
         if control == self.control {
             return None;
         }

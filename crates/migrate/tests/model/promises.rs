@@ -39,8 +39,8 @@ pub(crate) fn list(migration: &Migration) -> Vec<Property<Migration>> {
     if migration.bounds.faults > 0 {
         list.push(Property::sometimes("a handover has to wait for a late write", |_, world: &World| {
             world.control.phase == Phase::Handover
-                && world.glance_at_instances().unconfirmed == 0
-                && world.glance_at_instances().is_late
+                && world.glance().unconfirmed == 0
+                && world.glance().is_late
         }));
         list.push(Property::sometimes(
             "an instance that was down serves from the target",

@@ -18,8 +18,18 @@ pub(crate) struct Rules {
     pub(crate) settle: fn(Entity) -> Entity,
     /// An instance takes its lease and then reads the phase, not the other way round.
     pub(crate) is_leased_first: bool,
-    /// What is not copied is counted when all instances have been looked at, not before.
-    pub(crate) is_counted_last: bool,
+    /// What the controller looks at, one after the other.
+    pub(crate) looks: [Part; 3],
+    /// What could not be copied is still written and not copied; a dead letter does not take the mark's place.
+    pub(crate) is_mark_kept: bool,
+}
+
+/// A part of what the controller sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Instances,
+    Backlogs,
+    DeadLetters,
 }
 
 pub(crate) const PRODUCTION: Rules = Rules {
@@ -30,7 +40,8 @@ pub(crate) const PRODUCTION: Rules = Rules {
     unmark: |mark, seal| (mark != seal).then_some(mark),
     settle: |entity| entity,
     is_leased_first: true,
-    is_counted_last: true,
+    looks: [Part::Instances, Part::Backlogs, Part::DeadLetters],
+    is_mark_kept: true,
 };
 
 /// The mirror's gate is left out.
@@ -65,12 +76,6 @@ pub(crate) const LATE_WRITES_IGNORED_IN_HANDOVER: Rules =
 /// Nobody waits for late writes to the target before reads move back.
 pub(crate) const LATE_WRITES_IGNORED_IN_SWITCH: Rules =
     Rules { next: |control, event, seen| without_late(Phase::Switch, control, event, seen), ..PRODUCTION };
-
-/// What could not be copied is nobody's business.
-pub(crate) const DEAD_LETTERS_IGNORED: Rules = Rules {
-    next: |control, event, seen| phase::next(control, event, &Seen { dead_letters: Some(0), ..seen.clone() }),
-    ..PRODUCTION
-};
 
 /// Reads and writes move in one step.
 pub(crate) const SWITCH_LEFT_OUT: Rules = Rules {
@@ -134,7 +139,33 @@ pub(crate) const LATER_MARKS_REMOVED: Rules = Rules { unmark: |_, _| None, ..PRO
 
 pub(crate) const PHASE_READ_BEFORE_LEASE: Rules = Rules { is_leased_first: false, ..PRODUCTION };
 
-pub(crate) const BACKLOG_COUNTED_FIRST: Rules = Rules { is_counted_last: false, ..PRODUCTION };
+pub(crate) const BACKLOGS_COUNTED_FIRST: Rules =
+    Rules { looks: [Part::Backlogs, Part::DeadLetters, Part::Instances], ..PRODUCTION };
+
+pub(crate) const MARKS_REPLACED: Rules = Rules { is_mark_kept: false, ..PRODUCTION };
+
+pub(crate) const MARKS_REPLACED_AND_COUNTED_LAST: Rules =
+    Rules { looks: [Part::Instances, Part::DeadLetters, Part::Backlogs], ..MARKS_REPLACED };
+
+pub(crate) const MARKS_REPLACED_AND_IGNORED_IN_HANDOVER: Rules = Rules {
+    next: |control, event, seen| without_dead_letters(Phase::Handover, control, event, seen),
+    ..MARKS_REPLACED
+};
+
+pub(crate) const MARKS_REPLACED_AND_IGNORED_IN_SWITCH: Rules = Rules {
+    next: |control, event, seen| without_dead_letters(Phase::Switch, control, event, seen),
+    ..MARKS_REPLACED
+};
+
+fn without_dead_letters(
+    at: Phase,
+    control: &Control,
+    event: Event,
+    seen: &Seen,
+) -> Result<Control, Vec<Refusal>> {
+    let dead_letters = seen.dead_letters.filter(|_| control.phase != at).or(Some(0));
+    phase::next(control, event, &Seen { dead_letters, ..seen.clone() })
+}
 
 fn without_late(at: Phase, control: &Control, event: Event, seen: &Seen) -> Result<Control, Vec<Refusal>> {
     let writes_may_be_late = seen.writes_may_be_late && control.phase != at;

@@ -11,6 +11,8 @@ use std::array;
 
 use mobimir_migrate::phase::{Control, Event, Phase, Rights, Seen, Which, Writes};
 
+use crate::rules::Part;
+
 pub(crate) const KEYS_MAX: usize = 2;
 pub(crate) const INSTANCES: usize = 2;
 pub(crate) const COPIES_MAX: usize = 2;
@@ -31,7 +33,7 @@ pub(crate) struct Bounds {
     pub(crate) faults: u8,
     /// Copies under way at once.
     pub(crate) copies: usize,
-    /// Whether the controller looks at the instances, then at the stores, and decides later still.
+    /// Whether the controller looks at one thing after the other, and decides later still.
     pub(crate) late_looks: bool,
     /// Whether a finished backfill or comparison may be reported when its phase is over.
     pub(crate) late_reports: bool,
@@ -158,8 +160,15 @@ pub(crate) struct HalfCompared {
 /// How far the controller has come with a change of the phase. It is void when the control record changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Look {
-    Half { event: Event, glance: Glance },
-    Decided { control: Control },
+    /// So many of the parts have been looked at.
+    Begun {
+        event: Event,
+        glance: Glance,
+        parts: u8,
+    },
+    Decided {
+        control: Control,
+    },
 }
 
 /// [`Seen`], small enough to be part of a world.
@@ -237,17 +246,29 @@ impl World {
         })
     }
 
-    pub(crate) fn glance_at_instances(&self) -> Glance {
-        let unconfirmed = self.instances.iter().filter(|instance| !instance.is_settled()).count();
-        let is_late = self.orphans.iter().flatten().any(|flight| flight.behind > 0);
-        Glance { unconfirmed: small(unconfirmed), is_late, ..Glance::default() }
+    /// All at once.
+    pub(crate) fn glance(&self) -> Glance {
+        let parts = [Part::Instances, Part::Backlogs, Part::DeadLetters];
+        parts.into_iter().fold(Glance::default(), |glance, part| self.glance_at(part, glance))
     }
 
-    pub(crate) fn glance_at_stores(&self) -> Glance {
-        let [source_backlog, target_backlog] =
-            self.stores.map(|rows| small(rows.iter().filter(|row| row.mark.is_some()).count()));
-        let dead_letters = small(self.dead_letters.iter().flatten().filter(|is_dead| **is_dead).count());
-        Glance { source_backlog, target_backlog, dead_letters, ..Glance::default() }
+    /// What was seen, with what this part shows now.
+    pub(crate) fn glance_at(&self, part: Part, glance: Glance) -> Glance {
+        match part {
+            Part::Instances => Glance {
+                unconfirmed: count(self.instances.iter().map(|instance| !instance.is_settled())),
+                is_late: self.orphans.iter().flatten().any(|flight| flight.behind > 0),
+                ..glance
+            },
+            Part::Backlogs => {
+                let [source_backlog, target_backlog] =
+                    self.stores.map(|rows| count(rows.iter().map(|row| row.mark.is_some())));
+                Glance { source_backlog, target_backlog, ..glance }
+            }
+            Part::DeadLetters => {
+                Glance { dead_letters: count(self.dead_letters.iter().flatten().copied()), ..glance }
+            }
+        }
     }
 
     /// The control record is replaced. In a new epoch all that was known is one further behind.
@@ -336,17 +357,6 @@ impl Job {
 }
 
 impl Glance {
-    /// What was seen of the instances in one, and of the stores in the other.
-    pub(crate) fn join(self, other: Self) -> Self {
-        Self {
-            unconfirmed: self.unconfirmed.max(other.unconfirmed),
-            is_late: self.is_late || other.is_late,
-            source_backlog: self.source_backlog.max(other.source_backlog),
-            target_backlog: self.target_backlog.max(other.target_backlog),
-            dead_letters: self.dead_letters.max(other.dead_letters),
-        }
-    }
-
     pub(crate) fn seen(self) -> Seen {
         Seen {
             unconfirmed: self.unconfirmed.into(),
@@ -376,6 +386,6 @@ fn further(behind: u8) -> u8 {
     (behind + 1).min(BEHIND_MAX)
 }
 
-fn small(count: usize) -> u8 {
-    u8::try_from(count).expect("a handful")
+fn count(which: impl Iterator<Item = bool>) -> u8 {
+    which.map(u8::from).sum()
 }
