@@ -32,6 +32,12 @@ pub(crate) enum Action {
         orphan: usize,
     },
 
+    /// A store packs what an instance has read from it.
+    Pack {
+        instance: usize,
+        key: usize,
+    },
+
     Learn {
         instance: usize,
     },
@@ -130,30 +136,43 @@ fn list_of_instance(
     match state {
         Instance::Down => actions.push(Action::TakeLease { instance }),
         Instance::Starting | Instance::Listening { .. } => actions.push(Action::Learn { instance }),
+        Instance::Unaware { write } => {
+            list_of_writes(world, bounds, instance, write.is_some(), actions);
+            actions.push(Action::Learn { instance });
+        }
         Instance::Serving { behind, write, .. } => {
-            match write {
-                None if world.begun < bounds.writes => {
-                    for key in 0..bounds.keys {
-                        actions.push(Action::Begin { instance, key, change: Change::Set });
-                        actions.push(Action::Begin { instance, key, change: Change::Delete });
-                    }
-                }
-                None => {}
-                Some(_) => {
-                    actions.push(Action::Land { instance });
-                    if may_fail {
-                        actions.push(Action::GiveUp { instance });
-                    }
-                }
-            }
+            list_of_writes(world, bounds, instance, write.is_some(), actions);
             if *behind > 0 {
                 actions.push(Action::Learn { instance });
             }
             if may_fail {
                 actions.extend([Action::Crash { instance }, Action::EndLease { instance }]);
             }
+            if world.packs < bounds.packs {
+                actions.extend((0..bounds.keys).map(|key| Action::Pack { instance, key }));
+            }
         }
         Instance::Gone { .. } => actions.push(Action::EndLease { instance }),
+    }
+}
+
+fn list_of_writes(
+    world: &World,
+    bounds: &Bounds,
+    instance: usize,
+    is_writing: bool,
+    actions: &mut Vec<Action>,
+) {
+    if is_writing {
+        actions.push(Action::Land { instance });
+        if world.faults < bounds.faults {
+            actions.push(Action::GiveUp { instance });
+        }
+    } else if world.begun < bounds.writes {
+        for key in 0..bounds.keys {
+            actions.push(Action::Begin { instance, key, change: Change::Set });
+            actions.push(Action::Begin { instance, key, change: Change::Delete });
+        }
     }
 }
 
@@ -260,6 +279,14 @@ impl World {
                 Some(())
             }
             Action::Vanish { orphan } => self.orphans[orphan].take().map(drop),
+            Action::Pack { instance, key } => {
+                let Instance::Serving { phase, .. } = self.instances[instance] else { return None };
+                let row = self.row_mut((rules.rights)(phase).reads, key);
+                let before = *row;
+                *row = (rules.pack)(before);
+                self.packs += u8::from(*row != before);
+                Some(())
+            }
             Action::Learn { instance } => self.learn(instance),
             Action::Crash { instance } => self.crash(instance),
             Action::EndLease { instance } => self.end_lease(instance),
@@ -331,16 +358,21 @@ impl World {
     }
 
     fn begin_write(&mut self, instance: usize, key: usize, change: Change, rules: &Rules) -> Option<()> {
-        let Instance::Serving { phase, behind, write } = &mut self.instances[instance] else { return None };
-        let Writes::To { store, mirrored } = (rules.rights)(*phase).writes else { return None };
-        *write = Some(Flight { key, change, store, is_mirrored: mirrored, behind: *behind });
+        let (phase, behind, write) = match &mut self.instances[instance] {
+            Instance::Serving { phase, behind, write } => (*phase, *behind, write),
+            // What it began before there was a migration is of an earlier epoch than the migration's first.
+            Instance::Unaware { write } => (Phase::Source, 1, write),
+            _ => return None,
+        };
+        let Writes::To { store, mirrored } = (rules.rights)(phase).writes else { return None };
+        *write = Some(Flight { key, change, store, is_mirrored: mirrored, behind });
         self.begun += 1;
         Some(())
     }
 
     fn take_write(&mut self, instance: usize) -> Option<Flight> {
         match &mut self.instances[instance] {
-            Instance::Serving { write, .. } => write.take(),
+            Instance::Serving { write, .. } | Instance::Unaware { write } => write.take(),
             _ => None,
         }
     }
@@ -377,7 +409,9 @@ impl World {
         let state = &mut self.instances[instance];
         *state = match *state {
             Instance::Starting => Instance::Serving { phase, behind: 0, write: None },
-            Instance::Serving { write, .. } => Instance::Serving { phase, behind: 0, write },
+            Instance::Serving { write, .. } | Instance::Unaware { write } => {
+                Instance::Serving { phase, behind: 0, write }
+            }
             // Takes its lease only now, and believes what it read before.
             Instance::Listening { phase, behind } => Instance::Serving { phase, behind, write: None },
             Instance::Down | Instance::Gone { .. } => return None,

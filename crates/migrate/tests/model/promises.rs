@@ -34,6 +34,9 @@ pub(crate) fn list(migration: &Migration) -> Vec<Property<Migration>> {
                     matches!(instance, Instance::Serving { phase: Phase::Handover, behind: 1, .. })
                 })
         }),
+        Property::sometimes("the way back has to wait for the mirror", |_, world: &World| {
+            world.control.phase == Phase::Switch && world.glance().target_backlog > 0
+        }),
         Property::sometimes("a copy is overtaken", |_, world: &World| has_overtaken_copy(world)),
     ];
     if migration.bounds.faults > 0 {
@@ -42,14 +45,9 @@ pub(crate) fn list(migration: &Migration) -> Vec<Property<Migration>> {
                 && world.glance().unconfirmed == 0
                 && world.glance().is_late
         }));
-        list.push(Property::sometimes(
-            "an instance that was down serves from the target",
-            |_, world: &World| {
-                world.faults > 0
-                    && world.control.phase == Phase::ReadTarget
-                    && world.serving().filter(|phase| *phase == Phase::ReadTarget).count() == 2
-            },
-        ));
+        list.push(Property::sometimes("an instance starts while the target decides", |_, world: &World| {
+            world.control.phase == Phase::ReadTarget && world.instances.contains(&Instance::Starting)
+        }));
     }
     list
 }

@@ -2,7 +2,7 @@
 
 use mobimir_migrate::phase::{self, Control, Event, Phase, Refusal, Rights, Seen};
 
-use crate::world::Entity;
+use crate::world::{Entity, Row};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Rules {
@@ -16,6 +16,8 @@ pub(crate) struct Rules {
     pub(crate) unmark: fn(mark: u8, seal: u8) -> Option<u8>,
     /// What is left of an entity that has no mark any more.
     pub(crate) settle: fn(Entity) -> Entity,
+    /// What a store makes of an entity that was read, because it is then shorter.
+    pub(crate) pack: fn(Row) -> Row,
     /// An instance takes its lease and then reads the phase, not the other way round.
     pub(crate) is_leased_first: bool,
     /// What the controller looks at, one after the other.
@@ -39,6 +41,7 @@ pub(crate) const PRODUCTION: Rules = Rules {
     delete: |there| Entity { version: there.version + 1, ids: 0 },
     unmark: |mark, seal| (mark != seal).then_some(mark),
     settle: |entity| entity,
+    pack: |row| row,
     is_leased_first: true,
     looks: [Part::Instances, Part::Backlogs, Part::DeadLetters],
     is_mark_kept: true,
@@ -65,9 +68,14 @@ pub(crate) const INSTANCES_IGNORED: Rules = Rules {
     ..PRODUCTION
 };
 
-/// Nobody waits for late writes before the past is copied.
-pub(crate) const LATE_WRITES_IGNORED_BEFORE_BACKFILL: Rules =
-    Rules { next: |control, event, seen| without_late(Phase::DualWrite, control, event, seen), ..PRODUCTION };
+/// Nobody waits for late writes, or for instances that know of no migration, before the past is copied.
+pub(crate) const LATE_WRITES_IGNORED_BEFORE_BACKFILL: Rules = Rules {
+    next: |control, event, seen| match control.phase {
+        Phase::Source => without_late(Phase::Source, control, event, seen),
+        _ => without_late(Phase::DualWrite, control, event, seen),
+    },
+    ..PRODUCTION
+};
 
 /// Nobody waits for late writes to the source before reads move to the target.
 pub(crate) const LATE_WRITES_IGNORED_IN_HANDOVER: Rules =
@@ -136,6 +144,20 @@ pub(crate) const TOMBSTONES_SWEPT: Rules =
 
 /// A mark is removed although somebody has written since.
 pub(crate) const LATER_MARKS_REMOVED: Rules = Rules { unmark: |_, _| None, ..PRODUCTION };
+
+/// Whoever reads may leave a newer version, although it says the same.
+pub(crate) const PACKS_VERSIONED: Rules =
+    Rules { pack: |Row { entity, mark }| Row { entity: packed(entity), mark }, ..PRODUCTION };
+
+/// And a mark, so that it is copied.
+pub(crate) const PACKS_MARKED: Rules = Rules {
+    pack: |Row { entity, .. }| Row { entity: packed(entity), mark: Some(packed(entity).version) },
+    ..PRODUCTION
+};
+
+fn packed(entity: Entity) -> Entity {
+    Entity { version: entity.version + 1, ..entity }
+}
 
 pub(crate) const PHASE_READ_BEFORE_LEASE: Rules = Rules { is_leased_first: false, ..PRODUCTION };
 

@@ -41,6 +41,10 @@ pub(crate) struct Bounds {
     pub(crate) lost_rows: u8,
     /// Copies that fail for good and wait for somebody to look.
     pub(crate) dead_letters: u8,
+    /// Entities that a store packs when they are read.
+    pub(crate) packs: u8,
+    /// Whether one instance has not heard of the migration when it begins.
+    pub(crate) is_one_unaware: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,6 +66,7 @@ pub(crate) struct World {
     pub(crate) landed: u8,
     pub(crate) faults: u8,
     pub(crate) lost_rows: u8,
+    pub(crate) packs: u8,
     /// By store and key.
     pub(crate) dead_letters: [[bool; KEYS_MAX]; 2],
     /// For the examples only: the target was decided on at least once.
@@ -86,6 +91,11 @@ pub(crate) struct Row {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Instance {
     Down,
+    /// Serves from the source, since it knows of no migration. Nobody can count it, but everybody knows for how long there
+    /// may be one.
+    Unaware {
+        write: Option<Flight>,
+    },
     /// Has a lease and has not read the phase since.
     Starting,
     /// Has read the phase and has no lease yet; only a wrong rule leads here.
@@ -188,11 +198,15 @@ impl World {
         let truth = array::from_fn(|key| if key < bounds.keys { first.ids } else { 0 });
         let source =
             truth.map(|ids| Row { entity: if ids == 0 { Entity::default() } else { first }, mark: None });
+        let mut instances = [Instance::Serving { phase: Phase::Source, behind: 0, write: None }; INSTANCES];
+        if bounds.is_one_unaware {
+            instances[0] = Instance::Unaware { write: None };
+        }
         Self {
             control: Control { epoch: EPOCH, ..Control::default() },
             truth,
             stores: [source, Default::default()],
-            instances: [Instance::Serving { phase: Phase::Source, behind: 0, write: None }; INSTANCES],
+            instances,
             orphans: Default::default(),
             copies: Default::default(),
             backfill: Job::default(),
@@ -204,6 +218,7 @@ impl World {
             landed: 1,
             faults: 0,
             lost_rows: 0,
+            packs: 0,
             dead_letters: Default::default(),
             target_was_written: false,
         }
@@ -242,8 +257,15 @@ impl World {
     pub(crate) fn serving(&self) -> impl Iterator<Item = Phase> {
         self.instances.into_iter().filter_map(|instance| match instance {
             Instance::Serving { phase, .. } => Some(phase),
+            Instance::Unaware { .. } => Some(Phase::Source),
             _ => None,
         })
+    }
+
+    /// Whether a write may be under way that began in an earlier epoch and that no lease tells of.
+    fn may_be_late(&self) -> bool {
+        let is_unaware = |instance: &Instance| matches!(instance, Instance::Unaware { .. });
+        self.orphans.iter().flatten().any(|flight| flight.behind > 0) || self.instances.iter().any(is_unaware)
     }
 
     /// All at once.
@@ -257,7 +279,7 @@ impl World {
         match part {
             Part::Instances => Glance {
                 unconfirmed: count(self.instances.iter().map(|instance| !instance.is_settled())),
-                is_late: self.orphans.iter().flatten().any(|flight| flight.behind > 0),
+                is_late: self.may_be_late(),
                 ..glance
             },
             Part::Backlogs => {
@@ -305,7 +327,7 @@ impl World {
 impl Instance {
     pub(crate) fn write(&self) -> Option<Flight> {
         match self {
-            Self::Serving { write, .. } => *write,
+            Self::Serving { write, .. } | Self::Unaware { write } => *write,
             _ => None,
         }
     }
@@ -313,7 +335,7 @@ impl Instance {
     /// Follows the present phase and nothing of an earlier one is under way, or is gone for long enough.
     pub(crate) fn is_settled(&self) -> bool {
         match self {
-            Self::Down | Self::Listening { .. } => true,
+            Self::Down | Self::Unaware { .. } | Self::Listening { .. } => true,
             Self::Starting => false,
             Self::Serving { behind, write, .. } => {
                 *behind == 0 && write.is_none_or(|flight| flight.behind == 0)
@@ -325,6 +347,11 @@ impl Instance {
     fn fall_behind(&mut self) {
         match self {
             Self::Down | Self::Starting => {}
+            Self::Unaware { write } => {
+                if let Some(flight) = write {
+                    flight.behind = further(flight.behind);
+                }
+            }
             Self::Listening { behind, .. } => *behind = further(*behind),
             Self::Serving { behind, write, .. } => {
                 *behind = further(*behind);
