@@ -38,6 +38,7 @@ bench-cluster: tools ## a shop on MongoDB and Cassandra: the highest rate within
 
 soak: tools ## the tests that take long: more crashes, more random histories, a shop of a million products
 	MOBIMIR_CRASH_ROUNDS=300 MOBIMIR_SIMULATION_SEEDS=100000 MOBIMIR_CONFORMANCE_CASES=1000 MOBIMIR_LONG_HISTORY=100000 PROPTEST_CASES=10000 MOBIMIR_LAG_S=100 MOBIMIR_OWN_WRITES_READS=100000 $(CARGO) test --workspace
+	$(CARGO) test --release --package mobimir-migrate --test model -- --ignored --nocapture
 	$(CARGO) build --release --package mobimir --package mobimir-bench
 	$(CARGO) run --release --package mobimir-bench -- --only sizes --large
 

@@ -179,11 +179,15 @@ fn more_of_everything_breaks_nothing() {
     prove("two copies beside a fault", PRODUCTION, full);
     prove("three writes", PRODUCTION, Bounds { writes: 3, ..PLAIN });
     prove("two faults", PRODUCTION, Bounds { faults: 2, ..FAULTY });
+    prove("two copies beside two faults", PRODUCTION, Bounds { faults: 2, ..full });
+    prove("three writes and a fault", PRODUCTION, Bounds { writes: 3, ..FAULTY });
+    prove("three writes of two keys", PRODUCTION, Bounds { writes: 3, ..TWO_KEYS });
     prove("two keys and a fault", PRODUCTION, Bounds { faults: 1, ..TWO_KEYS });
     prove("late looks at copies", PRODUCTION, Bounds { late_looks: true, ..full });
     prove("late looks at dead letters", PRODUCTION, Bounds { late_looks: true, ..DEAD_LETTER });
     prove("late reports and a fault", PRODUCTION, Bounds { faults: 1, ..LATE_REPORTS });
     prove("a lost row and a fault", PRODUCTION, Bounds { faults: 1, ..LOST_ROW });
+    prove("unaware beside a fault", PRODUCTION, Bounds { is_one_unaware: true, ..full });
 }
 
 #[test]
@@ -254,7 +258,7 @@ fn a_report_must_belong_to_the_present_epoch() {
 /// moment. Nobody can do that, so the mark stays.
 #[test]
 fn a_dead_letter_must_keep_its_mark() {
-    prove("marks replaced", rules::MARKS_REPLACED, DEAD_LETTER);
+    prove("marks replaced", rules::MARKS_REPLACED, one_write(DEAD_LETTER));
     refute(
         "ignored in handover",
         rules::MARKS_REPLACED_AND_IGNORED_IN_HANDOVER,
