@@ -154,15 +154,17 @@ impl<W: Whole> Controller<W> {
         let now = Instant::now();
         self.watch.look(&leases, now);
         let followers = self.watch.followers(control.epoch, now);
+        let is_first = control.epoch == Control::FIRST_EPOCH;
+        let unaware =
+            is_first && followers.settled_for.is_none_or(|settled| settled < self.timing.write_timeout);
+        let writes_may_be_late = unaware || followers.may_be_late(self.timing.write_timeout);
         // In this order: what is written while the one is counted is marked before the other is.
         let source_backlog = self.source.backlog().await.ok().map(|backlog| backlog.entities);
         let target_backlog = self.target.backlog().await.ok().map(|backlog| backlog.entities);
         let dead_letters = self.notes.dead_letters().await.ok();
         Ok(Seen {
             unconfirmed: followers.behind.len() as u64,
-            writes_may_be_late: followers
-                .settled_for
-                .is_none_or(|settled| settled < self.timing.write_timeout),
+            writes_may_be_late,
             source_backlog,
             target_backlog,
             dead_letters,

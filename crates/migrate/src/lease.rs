@@ -42,6 +42,16 @@ pub struct Followers {
     pub settled_for: Option<Duration>,
 }
 
+impl Followers {
+    /// Whether a write of somebody who is gone can still arrive. Those who confirm have waited for theirs themselves.
+    pub fn may_be_late(&self, write_timeout: Duration) -> bool {
+        match self.settled_for {
+            None => true,
+            Some(settled_for) => !self.gone.is_empty() && settled_for < write_timeout,
+        }
+    }
+}
+
 impl Watch {
     pub fn new(timing: &Timing) -> Self {
         Self { gone_after: timing.lease + timing.lease_margin, seen: BTreeMap::new(), settled: None }

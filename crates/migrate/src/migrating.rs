@@ -4,11 +4,11 @@ mod carts;
 mod orders;
 mod sessions;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use mobimir_core::{
-    moving::{CartSide, OrderSide, SessionSide, Side, Whole, WholeCart, WholeOrder, WholeSession},
-    ports::{CartStore, OrderStore, SessionStore, StoreResult},
+    moving::{Side, Whole, WholeCart, WholeOrder, WholeSession},
+    ports::{CartStore, OrderStore, SessionStore, StoreError, StoreResult},
     time::Clock,
 };
 
@@ -17,8 +17,14 @@ use crate::{mirror::Mirror, phase::Which, standing::Standing};
 /// An entity on its way from one store to another.
 pub struct Migrating<W: Whole, P: ?Sized> {
     source: Side<W, P>,
-    target: Side<W, P>,
     standing: Arc<Standing>,
+    clock: Arc<dyn Clock>,
+    /// Known when a migration is.
+    other: OnceLock<Other<W, P>>,
+}
+
+struct Other<W: Whole, P: ?Sized> {
+    target: Side<W, P>,
     to_target: Arc<Mirror<W>>,
     to_source: Arc<Mirror<W>>,
 }
@@ -27,54 +33,45 @@ pub type MigratingOrders = Migrating<WholeOrder, dyn OrderStore>;
 pub type MigratingCarts = Migrating<WholeCart, dyn CartStore>;
 pub type MigratingSessions = Migrating<WholeSession, dyn SessionStore>;
 
-impl MigratingOrders {
-    pub fn orders(
-        source: OrderSide,
-        target: OrderSide,
-        standing: Arc<Standing>,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
-        Self::new(source, target, standing, clock)
-    }
-}
-
-impl MigratingCarts {
-    pub fn carts(source: CartSide, target: CartSide, standing: Arc<Standing>, clock: Arc<dyn Clock>) -> Self {
-        Self::new(source, target, standing, clock)
-    }
-}
-
-impl MigratingSessions {
-    pub fn sessions(
-        source: SessionSide,
-        target: SessionSide,
-        standing: Arc<Standing>,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
-        Self::new(source, target, standing, clock)
-    }
-}
-
 impl<W: Whole, P: ?Sized> Migrating<W, P> {
-    fn new(source: Side<W, P>, target: Side<W, P>, standing: Arc<Standing>, clock: Arc<dyn Clock>) -> Self {
-        let to_target = Mirror::new(source.moving.clone(), target.moving.clone(), clock.clone());
-        let to_source = Mirror::new(target.moving.clone(), source.moving.clone(), clock);
-        Self { source, target, standing, to_target, to_source }
+    /// An entity that stays where it is until it is known where it goes.
+    pub fn new(source: Side<W, P>, standing: Arc<Standing>, clock: Arc<dyn Clock>) -> Self {
+        Self { source, standing, clock, other: OnceLock::new() }
     }
 
-    pub fn side(&self, which: Which) -> &Side<W, P> {
+    /// Where the entity goes. It cannot go anywhere else as long as this process lives.
+    pub fn set_target(&self, target: Side<W, P>) {
+        self.other.get_or_init(|| {
+            let (source, clock) = (self.source.moving.clone(), self.clock.clone());
+            Other {
+                to_target: Mirror::new(source.clone(), target.moving.clone(), clock.clone()),
+                to_source: Mirror::new(target.moving.clone(), source, clock),
+                target,
+            }
+        });
+    }
+
+    pub fn side(&self, which: Which) -> StoreResult<&Side<W, P>> {
         match which {
-            Which::Source => &self.source,
-            Which::Target => &self.target,
+            Which::Source => Ok(&self.source),
+            Which::Target => Ok(&self.other()?.target),
         }
     }
 
     /// What copies from the store to the other one.
-    pub fn mirror_of(&self, from: Which) -> &Arc<Mirror<W>> {
-        match from {
-            Which::Source => &self.to_target,
-            Which::Target => &self.to_source,
-        }
+    pub fn mirror_of(&self, from: Which) -> StoreResult<&Arc<Mirror<W>>> {
+        let other = self.other()?;
+        Ok(match from {
+            Which::Source => &other.to_target,
+            Which::Target => &other.to_source,
+        })
+    }
+
+    fn other(&self) -> StoreResult<&Other<W, P>> {
+        self.other.get().ok_or_else(|| StoreError::Unavailable {
+            what: "the store that the data is moving to has not been opened yet".to_owned(),
+            source: None,
+        })
     }
 
     pub fn standing(&self) -> &Arc<Standing> {
@@ -83,7 +80,7 @@ impl<W: Whole, P: ?Sized> Migrating<W, P> {
 
     /// The store that is read from now.
     fn read(&self) -> StoreResult<&P> {
-        Ok(&self.side(self.standing.read_from()?).port)
+        Ok(&self.side(self.standing.read_from()?)?.port)
     }
 
     /// Runs a write of these keys in the store that decides now, and has them copied if that is so.
@@ -94,14 +91,16 @@ impl<W: Whole, P: ?Sized> Migrating<W, P> {
         P: Send + Sync,
     {
         let permit = self.standing.begin_write().await?;
-        let side = self.side(permit.store);
-        if !permit.mirrored {
-            return work(side.port.clone()).await;
+        let side = self.side(permit.store)?;
+        let port = if permit.mirrored { &side.tracked } else { &side.port };
+        let answer = work(port.clone()).await;
+        if permit.mirrored {
+            // Also what failed: it may have happened. What did not has left no mark, and copying it does no harm.
+            let mirror = self.mirror_of(permit.store)?;
+            keys.into_iter().for_each(|key| mirror.written(key));
         }
-        let answer = work(side.tracked.clone()).await;
-        // Also what failed: it may have happened. What did not has left no mark, and copying it does no harm.
-        for key in keys {
-            self.mirror_of(permit.store).written(key);
+        if !matches!(answer, Err(StoreError::Unknown { .. })) {
+            permit.answered();
         }
         answer
     }

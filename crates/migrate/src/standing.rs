@@ -1,12 +1,11 @@
 //! What this instance may do now, and what it is doing.
 //!
 //! Every operation asks here first. A write holds a [`Permit`] until it has ended; an instance says that it follows a new
-//! phase only when no write is left that began in an earlier one.
+//! phase only when no write is left that began in an earlier one, and none that ended without an answer can still arrive.
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 use mobimir_core::ports::{StoreError, StoreResult};
@@ -18,7 +17,7 @@ use crate::{
 };
 
 pub struct Standing {
-    handover_wait_max: Duration,
+    timing: Timing,
     state: Mutex<State>,
     /// Told of every change: of the phase, of the lease, and of the last write of a phase.
     changes: watch::Sender<()>,
@@ -31,6 +30,8 @@ struct State {
     until: Option<Instant>,
     /// Writes under way, by the epoch in which they began.
     under_way: BTreeMap<u64, usize>,
+    /// When a write last ended without anybody knowing whether it will still happen, and the epoch in which it began.
+    uncertain: Option<(u64, Instant)>,
 }
 
 /// A write under way.
@@ -39,14 +40,20 @@ pub struct Permit {
     epoch: u64,
     pub store: Which,
     pub mirrored: bool,
+    is_certain: bool,
 }
 
 impl Standing {
     /// Of an instance that has not been told anything yet, and serves nothing.
     pub fn new(timing: &Timing) -> Arc<Self> {
-        let state = State { phase: Phase::Source, epoch: 0, until: None, under_way: BTreeMap::new() };
-        let handover_wait_max = timing.handover_wait_max;
-        Arc::new(Self { handover_wait_max, state: Mutex::new(state), changes: watch::Sender::new(()) })
+        let state = State {
+            phase: Phase::Source,
+            epoch: 0,
+            until: None,
+            under_way: BTreeMap::new(),
+            uncertain: None,
+        };
+        Arc::new(Self { timing: *timing, state: Mutex::new(state), changes: watch::Sender::new(()) })
     }
 
     /// Where reads go.
@@ -59,7 +66,7 @@ impl Standing {
     /// Waits until this instance may write, but not for ever.
     pub async fn begin_write(self: &Arc<Self>) -> StoreResult<Permit> {
         let mut changes = self.changes.subscribe();
-        let deadline = Instant::now() + self.handover_wait_max;
+        let deadline = Instant::now() + self.timing.handover_wait_max;
         loop {
             if let Some(permit) = self.permit()? {
                 return Ok(permit);
@@ -77,7 +84,7 @@ impl Standing {
         let Writes::To { store, mirrored } = state.phase.rights().writes else { return Ok(None) };
         let epoch = state.epoch;
         *state.under_way.entry(epoch).or_default() += 1;
-        Ok(Some(Permit { standing: self.clone(), epoch, store, mirrored }))
+        Ok(Some(Permit { standing: self.clone(), epoch, store, mirrored, is_certain: false }))
     }
 
     /// From now on this instance does as the phase says, and until `until` if it is told nothing else.
@@ -94,13 +101,17 @@ impl Standing {
         (state.phase, state.epoch)
     }
 
-    /// Waits until no write is under way that began before `epoch`.
+    /// Waits until no write that began before `epoch` is under way or can still arrive.
     pub async fn drained(&self, epoch: u64) {
         let mut changes = self.changes.subscribe();
         while self.state().under_way.range(..epoch).next().is_some() {
             if changes.changed().await.is_err() {
                 return;
             }
+        }
+        let uncertain = self.state().uncertain.filter(|(began_in, _)| *began_in < epoch);
+        if let Some((_, ended_at)) = uncertain {
+            tokio::time::sleep_until(ended_at + self.timing.write_timeout).await;
         }
     }
 
@@ -122,10 +133,20 @@ impl State {
     }
 }
 
+impl Permit {
+    /// The store has said what became of the write, so nothing of it comes later.
+    pub fn answered(mut self) {
+        self.is_certain = true;
+    }
+}
+
 impl Drop for Permit {
     fn drop(&mut self) {
         {
             let mut state = self.standing.state();
+            if !self.is_certain {
+                state.uncertain = Some((self.epoch, Instant::now()));
+            }
             if let Some(under_way) = state.under_way.get_mut(&self.epoch) {
                 *under_way -= 1;
                 if *under_way == 0 {
@@ -143,6 +164,8 @@ fn unavailable(what: &str) -> StoreError {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);
@@ -198,7 +221,19 @@ mod tests {
         });
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(!drained.is_finished());
-        drop(permit);
+        permit.answered();
         drained.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_without_an_answer_is_waited_for_until_it_cannot_arrive_any_more() {
+        let standing = Standing::new(&Timing::default());
+        standing.follow(&at(Phase::Verify, 3), Instant::now() + LONG);
+        drop(standing.begin_write().await.unwrap());
+        let started = Instant::now();
+        standing.drained(3).await;
+        assert_eq!(started.elapsed(), Duration::ZERO);
+        standing.drained(4).await;
+        assert_eq!(started.elapsed(), Timing::default().write_timeout);
     }
 }

@@ -56,6 +56,17 @@ pub(crate) trait Trade: Clone + Send + Sync + 'static {
     fn look(&self, port: Arc<Self::Port>, now: Timestamp) -> impl Future<Output = Done> + Send;
 }
 
+fn moving<W: Whole, P: ?Sized>(
+    source: Side<W, P>,
+    target: Side<W, P>,
+    standing: Arc<Standing>,
+    clock: Arc<Now>,
+) -> Arc<Migrating<W, P>> {
+    let migrating = Migrating::new(source, standing, clock);
+    migrating.set_target(target);
+    Arc::new(migrating)
+}
+
 /// From one entity of a shopper to the next, so that no two have the same.
 const NEXT: u64 = 1_000;
 
@@ -131,7 +142,7 @@ impl Trade for OrderTrade {
         standing: Arc<Standing>,
         clock: Arc<Now>,
     ) -> Ports<WholeOrder, dyn OrderStore> {
-        let migrating = Arc::new(Migrating::orders(source, target, standing, clock));
+        let migrating = moving(source, target, standing, clock);
         (migrating.clone(), migrating)
     }
 
@@ -262,7 +273,7 @@ impl Trade for CartTrade {
         standing: Arc<Standing>,
         clock: Arc<Now>,
     ) -> Ports<WholeCart, dyn CartStore> {
-        let migrating = Arc::new(Migrating::carts(source, target, standing, clock));
+        let migrating = moving(source, target, standing, clock);
         (migrating.clone(), migrating)
     }
 
@@ -383,7 +394,7 @@ impl Trade for SessionTrade {
         standing: Arc<Standing>,
         clock: Arc<Now>,
     ) -> Ports<WholeSession, dyn SessionStore> {
-        let migrating = Arc::new(Migrating::sessions(source, target, standing, clock));
+        let migrating = moving(source, target, standing, clock);
         (migrating.clone(), migrating)
     }
 

@@ -188,7 +188,7 @@ impl<T: Trade> World<T> {
         let follow = tokio::spawn(async move { follower.run().await });
         let mut tasks = vec![follow.abort_handle()];
         for which in [Which::Source, Which::Target] {
-            let mirror = migrating.mirror_of(which).clone();
+            let mirror = migrating.mirror_of(which).expect("the target is set").clone();
             let reconcile = tokio::spawn(async move {
                 loop {
                     let _ = mirror.reconcile().await;
