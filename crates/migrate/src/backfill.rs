@@ -26,9 +26,9 @@ pub struct Backfill<W: Whole> {
 }
 
 impl<W: Whole> Backfill<W> {
-    /// Copies everything that has not been copied in this epoch.
-    pub async fn run(self, epoch: u64, progress: Arc<Progress>) -> StoreResult<Ended> {
-        let job = Job::new(self.notes.clone(), "backfill", epoch, progress);
+    /// Copies everything that has not been copied under this name and number.
+    pub async fn run(self, name: &str, number: u64, progress: Arc<Progress>) -> StoreResult<Ended> {
+        let job = Job::new(self.notes.clone(), name, number, progress);
         let backfill = Arc::new((self, Throttle::default()));
         let from = backfill.0.from.clone();
         let step = move |range: Range| {

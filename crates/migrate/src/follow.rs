@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
 use mobimir_core::{
     moving::{Movable, Whole},
     ports::{StoreError, StoreResult},
@@ -13,7 +14,7 @@ use uuid::Uuid;
 
 use crate::{
     lease::{Followers, Lease, Watch},
-    phase::{Control, Event, Refusal, Seen, next},
+    phase::{Control, Event, Phase, Refusal, Seen, next},
     record::{Notes, Record},
     standing::Standing,
     timing::Timing,
@@ -31,6 +32,9 @@ pub struct Follower {
     beat: u64,
 }
 
+/// Opens what a migration needs; says whether it could.
+pub type Prepare = Box<dyn Fn(Record) -> BoxFuture<'static, bool> + Send + Sync>;
+
 /// Moves a migration on, if everything is as it must be.
 pub struct Controller<W: Whole> {
     notes: Notes,
@@ -47,6 +51,10 @@ pub enum MoveError {
     NoMigration(&'static str),
     #[error("{}", Refusal::list(.0))]
     Refused(Vec<Refusal>),
+    #[error("a migration of {entity} is under way already, in phase {phase}")]
+    UnderWay { entity: &'static str, phase: Phase },
+    #[error("the target {0} cannot be opened; see the log of this instance")]
+    NoTarget(String),
     #[error("somebody else has moved the migration at the same moment; look and try again")]
     Overtaken,
     #[error(transparent)]
@@ -63,22 +71,26 @@ impl Follower {
     /// The lease is written before the record is read: whoever moves the migration on after that has seen the lease. As
     /// long as there is no migration nobody writes leases, but all look for one, and serve only as long as they can: a
     /// migration waits at its beginning until all must have seen it.
-    pub async fn beat(&mut self) -> StoreResult<Control> {
+    ///
+    /// `prepare` opens what the migration needs; as long as it cannot, this instance does not confirm.
+    pub async fn beat(&mut self, prepare: &Prepare) -> StoreResult<Control> {
         let started = Instant::now();
         if !self.is_counted {
             self.is_counted = self.notes.record().await?.is_some();
         }
-        let mut control = Control::NONE;
+        let (mut control, mut is_prepared) = (Control::NONE, true);
         if self.is_counted {
             self.beat += 1;
             let lease = Lease { instance: self.instance, confirmed: self.confirmed, beat: self.beat };
             self.notes.renew(&lease).await?;
             if let Some(record) = self.notes.record().await? {
                 control = record.value.control;
+                is_prepared = prepare(record.value).await;
             }
         }
+        // Without the target only the source can be served, and nobody goes beyond that before all have confirmed.
         self.standing.follow(&control, started + self.timing.lease);
-        if self.confirmed != control.epoch && self.is_drained(control.epoch).await {
+        if self.confirmed != control.epoch && is_prepared && self.is_drained(control.epoch).await {
             self.confirmed = control.epoch;
         }
         Ok(control)
@@ -90,10 +102,10 @@ impl Follower {
     }
 
     /// Follows until the future that runs this is dropped.
-    pub async fn run(&mut self) {
+    pub async fn run(&mut self, prepare: Prepare) {
         loop {
             let before = self.confirmed;
-            if let Err(error) = self.beat().await {
+            if let Err(error) = self.beat(&prepare).await {
                 tracing::warn!(%error, entity = self.notes.entity(), "cannot follow the migration");
             }
             // What has just been confirmed is said at once: others wait for it.
@@ -127,6 +139,13 @@ impl<W: Whole> Controller<W> {
         self.watch.look(&leases, now);
         let followers = self.watch.followers(record.value.control.epoch, now);
         Ok((record.value, followers))
+    }
+
+    /// What speaks against it now. Some of it goes away by waiting.
+    pub async fn refusals(&mut self, event: Event) -> Result<Vec<Refusal>, MoveError> {
+        let read = self.notes.record().await?.ok_or(MoveError::NoMigration(self.notes.entity()))?;
+        let seen = self.seen(&read.value.control).await?;
+        Ok(next(&read.value.control, event, &seen).err().unwrap_or_default())
     }
 
     /// Does what is asked if nothing speaks against it. An instance that was just heard of for the first time may be one

@@ -88,6 +88,33 @@ impl Progress {
     }
 }
 
+/// How far a job is, for those who watch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Reached {
+    pub ranges: u64,
+    pub ranges_done: u64,
+    pub entities: u64,
+}
+
+impl Notes {
+    /// How far the job of this name is in this epoch, whoever runs it. `None`: it has not begun.
+    pub async fn reached(&self, name: &str, epoch: u64) -> StoreResult<Option<Reached>> {
+        let name = job_name(name, epoch);
+        let Some(plan) = self.get::<Plan>(&name).await? else { return Ok(None) };
+        let mut reached = Reached { ranges: plan.value.ranges.len() as u64, ..Reached::default() };
+        let checkpoints = self.list::<Checkpoint>(&format!("{name}/"), None, plan.value.ranges.len()).await?;
+        for (_, checkpoint) in checkpoints {
+            reached.ranges_done += u64::from(checkpoint.is_done);
+            reached.entities += checkpoint.entities;
+        }
+        Ok(Some(reached))
+    }
+}
+
+fn job_name(name: &str, epoch: u64) -> String {
+    format!("/{name}/{epoch:020}")
+}
+
 /// The job of this name in this epoch.
 pub(crate) struct Job {
     notes: Notes,
@@ -97,7 +124,7 @@ pub(crate) struct Job {
 
 impl Job {
     pub(crate) fn new(notes: Notes, name: &str, epoch: u64, progress: Arc<Progress>) -> Self {
-        Self { notes, name: format!("/{name}/{epoch:020}"), progress }
+        Self { notes, name: job_name(name, epoch), progress }
     }
 
     /// Works through all ranges that are not done. A step is repeated when it fails.

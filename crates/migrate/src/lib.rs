@@ -6,6 +6,7 @@
 //! - [`record`]: what stands about it in the notes; [`lease`]: who follows, and who is gone;
 //! - [`follow`]: how an instance follows, and how the migration is moved on; [`standing`]: what an instance may do now;
 //! - [`migrating`]: the ports, made of two others; [`mirror`]: what was written here is copied there;
+//! - [`service`]: all of it for one entity in one process, with what operators ask for;
 //! - [`backfill`] copies the past, [`verify`] compares, each as a [`job`] that can be stopped and goes on; [`throttle`] makes
 //!   them give way to shoppers; [`dead_letters`]: what could not be copied.
 
@@ -18,6 +19,7 @@ pub mod migrating;
 pub mod mirror;
 pub mod phase;
 pub mod record;
+pub mod service;
 pub mod standing;
 pub mod throttle;
 pub mod timing;

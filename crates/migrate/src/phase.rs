@@ -306,6 +306,13 @@ fn accepted(refusals: Vec<Refusal>, control: Control) -> Result<Control, Vec<Ref
     if refusals.is_empty() { Ok(control) } else { Err(refusals) }
 }
 
+impl Refusal {
+    /// Whether it goes away by itself.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Self::Unconfirmed { .. } | Self::WritesMayBeLate)
+    }
+}
+
 impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())

@@ -10,7 +10,10 @@ use mobimir_core::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use uuid::Uuid;
 
-use crate::{lease::Lease, phase::Control};
+use crate::{
+    lease::Lease,
+    phase::{Control, Phase},
+};
 
 /// Lines of the timeline that are kept. A migration has far fewer, unless it goes up and down all the time.
 const TIMELINE_LINES_MAX: usize = 1_000;
@@ -24,6 +27,20 @@ pub struct Record {
     /// As the policy calls the stores.
     pub source: String,
     pub target: String,
+    /// The policy that places the entity in the target, as text: all instances open the same store in the same way.
+    #[serde(default)]
+    pub policy: String,
+    /// Where the migration is to go by itself, a step at a time, as soon as nothing speaks against it.
+    #[serde(default)]
+    pub wanted: Option<Phase>,
+    /// Raised to have everything compared anew.
+    #[serde(default)]
+    pub comparison: u64,
+    /// How often everything was to be copied once more, and how often that was done.
+    #[serde(default)]
+    pub repair: u64,
+    #[serde(default)]
+    pub repaired: u64,
     /// Nothing is copied or compared until somebody says so.
     #[serde(default)]
     pub is_paused: bool,
@@ -58,6 +75,11 @@ impl Record {
             control: Control::default(),
             source: source.to_owned(),
             target: target.to_owned(),
+            policy: String::new(),
+            wanted: None,
+            comparison: 0,
+            repair: 0,
+            repaired: 0,
             is_paused: false,
             timeline: vec![Line { at, what }],
         }
@@ -66,11 +88,25 @@ impl Record {
     #[must_use]
     pub fn with(mut self, control: Control, at: Timestamp, what: String) -> Self {
         self.control = control;
+        if self.wanted == Some(control.phase) {
+            self.wanted = None;
+        }
+        self.note(at, what);
+        self
+    }
+
+    pub fn note(&mut self, at: Timestamp, what: String) {
         if self.timeline.len() >= TIMELINE_LINES_MAX {
             self.timeline.remove(1);
         }
         self.timeline.push(Line { at, what });
-        self
+    }
+
+    /// Since when the migration is in its phase.
+    pub fn phase_since(&self) -> Option<Timestamp> {
+        let began = format!("{} after", self.control.phase);
+        let line = self.timeline.iter().rev().find(|line| line.what.starts_with(&began));
+        line.or(self.timeline.first()).map(|line| line.at)
     }
 }
 

@@ -185,7 +185,7 @@ impl<T: Trade> World<T> {
         let (migrating, port) = T::port(source, target, standing.clone(), self.clock.clone());
         let notes_faults = Faults::new(self.chance.clone(), 10);
         let mut follower = Follower::new(self.faulty_notes(&notes_faults), standing, id, TIMING);
-        let follow = tokio::spawn(async move { follower.run().await });
+        let follow = tokio::spawn(async move { follower.run(Box::new(|_| Box::pin(async { true }))).await });
         let mut tasks = vec![follow.abort_handle()];
         for which in [Which::Source, Which::Target] {
             let mirror = migrating.mirror_of(which).expect("the target is set").clone();
@@ -360,7 +360,7 @@ impl<T: Trade> World<T> {
         };
         // The migrator is killed now and then.
         let lives = Duration::from_millis(300 + self.chance.below(8_000));
-        let ran = timeout(lives, backfill.run(epoch, Arc::default())).await;
+        let ran = timeout(lives, backfill.run("backfill", epoch, Arc::default())).await;
         if let Ok(Ok(Ended::Whole { .. })) = ran {
             let _ = controller.apply(Event::Backfilled { epoch }, "backfilled").await;
         }
