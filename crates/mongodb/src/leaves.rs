@@ -6,7 +6,7 @@ use mobimir_core::{
     time::{Timestamp, Version},
     zone::Zone,
 };
-use mongodb::bson::{DateTime, Document, Uuid, doc, serialize_to_bson};
+use mongodb::bson::{Bson, DateTime, Document, Uuid, doc, serialize_to_bson};
 use serde::Serialize;
 
 use crate::link::damaged;
@@ -17,6 +17,14 @@ pub(crate) fn uuid(id: uuid::Uuid) -> Uuid {
 
 pub(crate) fn id<T: From<uuid::Uuid>>(stored: Uuid) -> T {
     uuid::Uuid::from_bytes(stored.bytes()).into()
+}
+
+/// Of an `_id` that may be anything.
+pub(crate) fn uuid_of(stored: &Bson) -> Option<Uuid> {
+    match stored {
+        Bson::Binary(binary) => binary.to_uuid().ok(),
+        _ => None,
+    }
 }
 
 pub(crate) fn date(time: Timestamp) -> DateTime {

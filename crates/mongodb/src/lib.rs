@@ -10,6 +10,7 @@ mod expiry;
 mod leaves;
 mod link;
 mod members;
+mod moving;
 mod orders;
 mod paging;
 mod products;

@@ -3,12 +3,17 @@
 use mobimir_core::{
     cart::{CartChange, Effect, Owner, Packed, Part, StoredCart},
     id::{ChangeId, SessionId, UserId},
+    moving::WholeCart,
     ports::StoreResult,
+    time::Timestamp,
 };
 use mongodb::bson::{DateTime, Uuid};
 use serde::{Deserialize, Serialize};
 
-use crate::leaves::{counted, date, id, time, units, uuid, zone};
+use crate::{
+    expiry::gone_at,
+    leaves::{counted, date, id, number, time, units, uuid, zone},
+};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct CartDoc {
@@ -23,6 +28,9 @@ pub(super) struct CartDoc {
     pub(super) expires_at: DateTime,
     pub(super) gone_at: DateTime,
     pub(super) version: i64,
+    /// Since when it is written and not copied, while a migration runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unmirrored: Option<DateTime>,
 }
 
 /// Sorted as [`CartPosition`](mobimir_core::cart::CartPosition) sorts: users before guests, each by id.
@@ -96,6 +104,23 @@ struct ZoneDoc {
 }
 
 impl CartDoc {
+    /// A cart that came as a whole, to be kept as long as it lasts from `now` on.
+    pub(super) fn whole(WholeCart { owner, cart, version }: &WholeCart, now: Timestamp) -> Self {
+        let (packed, others): (Vec<_>, Vec<_>) =
+            cart.changes.iter().map(ChangeDoc::of).partition(ChangeDoc::is_packed);
+        Self {
+            id: OwnerDoc::of(*owner),
+            owner_id: uuid(owner.uuid()),
+            changes: [packed, others].concat(),
+            created_at: date(cart.created_at),
+            updated_at: date(cart.updated_at),
+            expires_at: date(cart.expires_at),
+            gone_at: gone_at(cart.expires_at, now),
+            version: number(*version),
+            unmirrored: None,
+        }
+    }
+
     pub(super) fn changes(&self) -> StoreResult<Vec<CartChange>> {
         self.changes.iter().map(ChangeDoc::change).collect()
     }
@@ -164,6 +189,10 @@ impl ChangeDoc {
         }
     }
 
+    fn is_packed(&self) -> bool {
+        matches!(self.effect, EffectDoc::Packed { .. })
+    }
+
     fn change(&self) -> StoreResult<CartChange> {
         let zoned = |code: &Option<String>| code.as_deref().map(zone).transpose();
         let covered = |covers: &[Uuid]| covers.iter().map(|stored| id(*stored)).collect();
@@ -230,11 +259,11 @@ impl PartDoc {
 }
 
 impl SinceDoc {
-    fn of((id, since): &(ChangeId, mobimir_core::time::Timestamp)) -> Self {
+    fn of((id, since): &(ChangeId, Timestamp)) -> Self {
         Self { id: uuid(id.0), since: date(*since) }
     }
 
-    fn since(&self) -> (ChangeId, mobimir_core::time::Timestamp) {
+    fn since(&self) -> (ChangeId, Timestamp) {
         (id(self.id), time(self.since))
     }
 }

@@ -12,6 +12,7 @@
 //! and both ask one shard for a cart.
 
 mod document;
+mod moving;
 mod updates;
 
 use std::sync::Arc;
@@ -39,11 +40,13 @@ use crate::{
     deployment::Deployment,
     leaves::{date, time, uuid},
     link::Link,
+    moving::Tracking,
     paging::page_of,
 };
 
 pub struct MongoCarts {
     inner: Arc<Inner>,
+    tracking: Tracking,
 }
 
 struct Inner {
@@ -62,7 +65,8 @@ impl MongoCarts {
     pub fn new(deployment: Arc<Deployment>) -> Self {
         let link = Link::new(deployment, Entity::Carts);
         let carts = link.collection("carts");
-        Self { inner: Arc::new(Inner { link, carts, packers: Semaphore::new(PACKED_AT_ONCE) }) }
+        let inner = Inner { link, carts, packers: Semaphore::new(PACKED_AT_ONCE) };
+        Self { inner: Arc::new(inner), tracking: Tracking::Off }
     }
 }
 
@@ -75,7 +79,7 @@ impl CartStore for MongoCarts {
         expires_at: Timestamp,
         now: Timestamp,
     ) -> StoreResult<()> {
-        self.inner.append(owner, &changes, expires_at, now).await
+        self.inner.append(owner, &changes, expires_at, now, self.tracking).await
     }
 
     async fn read(&self, owner: Owner, now: Timestamp) -> StoreResult<Option<StoredCart>> {
@@ -101,10 +105,10 @@ impl CartStore for MongoCarts {
 
 impl MongoCarts {
     fn pack_later(&self, owner: Owner, stored: CartDoc, now: Timestamp) {
-        let inner = self.inner.clone();
+        let (inner, tracking) = (self.inner.clone(), self.tracking);
         tokio::spawn(async move {
             let Ok(_turn) = inner.packers.try_acquire() else { return };
-            if let Err(error) = inner.pack(owner, &stored, now).await {
+            if let Err(error) = inner.pack(owner, &stored, now, tracking).await {
                 // The next who reads the cart will try again.
                 tracing::debug!(%error, "a cart could not be packed");
             }
@@ -119,8 +123,10 @@ impl Inner {
         changes: &[CartChange],
         expires_at: Timestamp,
         now: Timestamp,
+        tracking: Tracking,
     ) -> StoreResult<()> {
-        let (filter, update) = (cart_with_room(owner), updates::append(changes, expires_at, now)?);
+        let update = updates::append(changes, expires_at, now, tracking)?;
+        let filter = cart_with_room(owner);
         for _ in 0..APPENDS_MAX {
             let append =
                 self.link.update_one("append_to_cart", &self.carts, filter.clone(), update.clone(), true);
@@ -131,7 +137,7 @@ impl Inner {
             // Somebody made the cart at the same moment, or it takes no more.
             let stored = self.stored(owner).await?;
             if let Some(full) = stored.filter(|cart| cart.changes.len() >= CHANGES_MAX) {
-                self.pack(owner, &full, now).await?;
+                self.pack(owner, &full, now, tracking).await?;
             }
         }
         let what = format!("MongoDB, append_to_cart: the cart was changed by others {APPENDS_MAX} times");
@@ -144,9 +150,16 @@ impl Inner {
     }
 
     /// Packs what was read, unless somebody else did.
-    async fn pack(&self, owner: Owner, read: &CartDoc, now: Timestamp) -> StoreResult<()> {
+    async fn pack(
+        &self,
+        owner: Owner,
+        read: &CartDoc,
+        now: Timestamp,
+        tracking: Tracking,
+    ) -> StoreResult<()> {
         let packed = cart::pack(ChangeId(id::fresh(now)), owner, &read.changes()?, now);
-        let (filter, update) = (cart_that_was_read(owner, read), updates::pack(&packed, read, now)?);
+        let update = updates::pack(&packed, read, now, tracking)?;
+        let filter = cart_that_was_read(owner, read);
         self.link.update_one("pack_cart", &self.carts, filter, update, false).await?;
         Ok(())
     }

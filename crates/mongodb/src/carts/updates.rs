@@ -11,6 +11,7 @@ use super::document::{CartDoc, ChangeDoc, OwnerDoc};
 use crate::{
     expiry::gone_at,
     leaves::{date, literal, next_version, uuid},
+    moving::Tracking,
 };
 
 /// A list of this many changes takes no more until it is packed. What they take is far from the 16 MB of a document.
@@ -34,6 +35,7 @@ pub(super) fn append(
     changes: &[CartChange],
     expires_at: Timestamp,
     now: Timestamp,
+    tracking: Tracking,
 ) -> StoreResult<Vec<Document>> {
     let mut added: Vec<ChangeDoc> = Vec::with_capacity(changes.len());
     for change in changes.iter().map(ChangeDoc::of) {
@@ -52,14 +54,16 @@ pub(super) fn append(
     let longest = |field: &str, time: mongodb::bson::DateTime| {
         doc! { "$cond": [begins_anew(), time, { "$max": [field, time] }] }
     };
-    Ok(vec![doc! { "$set": {
+    let mut fields = doc! {
         "changes": { "$cond": [begins_anew(), added, { "$concatArrays": ["$changes", missing] }] },
         "created_at": { "$cond": [begins_anew(), date(now), "$created_at"] },
         "updated_at": longest("$updated_at", date(now)),
         "expires_at": longest("$expires_at", date(expires_at)),
         "gone_at": longest("$gone_at", gone_at(expires_at, now)),
         "version": next_version(now),
-    } }])
+    };
+    tracking.mark(&mut fields, now);
+    Ok(vec![doc! { "$set": fields }])
 }
 
 /// The ids that [`is_known`](mobimir_core::cart::is_known) finds: of the changes, and of what was packed into them.
@@ -89,12 +93,16 @@ pub(super) fn cart_that_was_read(owner: Owner, read: &CartDoc) -> Document {
 }
 
 /// Puts one change in the place of those that were read; what came since stays.
-pub(super) fn pack(packed: &CartChange, read: &CartDoc, now: Timestamp) -> StoreResult<Vec<Document>> {
+pub(super) fn pack(
+    packed: &CartChange,
+    read: &CartDoc,
+    now: Timestamp,
+    tracking: Tracking,
+) -> StoreResult<Vec<Document>> {
     let packed = literal(&[ChangeDoc::of(packed)])?;
     let taken = i32::try_from(read.changes.len()).unwrap_or(i32::MAX);
     let rest = doc! { "$slice": ["$changes", taken, i32::MAX] };
-    Ok(vec![doc! { "$set": {
-        "changes": { "$concatArrays": [packed, rest] },
-        "version": next_version(now),
-    } }])
+    let mut fields = doc! { "changes": { "$concatArrays": [packed, rest] }, "version": next_version(now) };
+    tracking.mark(&mut fields, now);
+    Ok(vec![doc! { "$set": fields }])
 }

@@ -38,7 +38,7 @@ use crate::deployment::Deployment;
 use self::{
     failure::{Failure, is_duplicate},
     meter::Meter,
-    reads::{Aggregate, Find, FindOne, Read},
+    reads::{Aggregate, EstimatedCount, Find, FindOne, Read},
 };
 
 pub(crate) use self::meter::Meters;
@@ -112,6 +112,15 @@ impl Link {
         self.read(name, Aggregate { from, pipeline, gives: PhantomData }).await
     }
 
+    /// About how many documents there are, as the server counts along.
+    pub(crate) async fn estimated_count<T: Stored>(
+        &self,
+        name: &'static str,
+        of: &Collection<T>,
+    ) -> StoreResult<u64> {
+        self.read(name, EstimatedCount { of }).await
+    }
+
     /// Inserts a document, unless a unique index has one like it; says whether it did.
     pub(crate) async fn insert_one<T: Stored>(
         &self,
@@ -173,6 +182,37 @@ impl Link {
                 Err(error) => Err(error),
             }
         });
+        updated.await
+    }
+
+    /// Changes the document that meets `older`, or makes one where there is none by that `_id`.
+    pub(crate) async fn overtake<T: Stored>(
+        &self,
+        name: &'static str,
+        of: &Collection<T>,
+        older: Document,
+        update: impl Into<UpdateModifications>,
+    ) -> StoreResult<()> {
+        let update = update.into();
+        let written = self.update_one(name, of, older.clone(), update.clone(), true).await?;
+        if !written.matched && !written.inserted {
+            // One is there that is no older, or somebody was first to write it: then it may have been an older one.
+            self.update_one(name, of, older, update, false).await?;
+        }
+        Ok(())
+    }
+
+    /// Changes all documents that meet `filter`. The driver does not send this again by itself.
+    pub(crate) async fn update_many<T: Stored>(
+        &self,
+        name: &'static str,
+        of: &Collection<T>,
+        filter: Document,
+        update: impl Into<UpdateModifications>,
+    ) -> StoreResult<()> {
+        let update = update.into();
+        let updated = self
+            .write(name, async |session| of.update_many(filter, update).session(session).await.map(|_| ()));
         updated.await
     }
 

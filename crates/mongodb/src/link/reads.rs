@@ -42,6 +42,10 @@ pub(super) struct Aggregate<'a, T: Stored, R> {
     pub(super) gives: PhantomData<fn() -> R>,
 }
 
+pub(super) struct EstimatedCount<'a, T: Stored> {
+    pub(super) of: &'a Collection<T>,
+}
+
 impl<T: Stored> Read for FindOne<'_, T> {
     type Answer = Option<T>;
 
@@ -70,5 +74,15 @@ impl<T: Stored, R: DeserializeOwned + Unpin + Send + Sync> Read for Aggregate<'_
         let aggregate = aggregate.optional(place, |aggregate, place| aggregate.selection_criteria(place));
         let mut cursor = aggregate.session(&mut *session).with_type::<R>().await?;
         cursor.stream(session).try_collect().await
+    }
+}
+
+impl<T: Stored> Read for EstimatedCount<'_, T> {
+    type Answer = u64;
+
+    /// The driver asks for this outside of sessions.
+    async fn run(&self, _session: &mut ClientSession, place: Option<SelectionCriteria>) -> Result<u64> {
+        let count = self.of.estimated_document_count();
+        count.optional(place, |count, place| count.selection_criteria(place)).await
     }
 }

@@ -1,10 +1,11 @@
 //! An order as it is stored, with its status and its history.
 
 use mobimir_core::{
+    moving::WholeOrder,
     order::{Order, OrderLine, OrderStatus, StatusChange},
     ports::StoreResult,
 };
-use mongodb::bson::{DateTime, Uuid};
+use mongodb::bson::{DateTime, Document, Uuid, doc};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -33,6 +34,9 @@ pub(super) struct OrderDoc {
     /// Every status that it had, the first one first; not kept with copies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     history: Vec<MoveDoc>,
+    /// Since when it is written and not copied, while a migration runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unmirrored: Option<DateTime>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,6 +64,10 @@ impl OrderDoc {
         Self { history, ..Self::copy(order) }
     }
 
+    pub(super) fn marked(self, unmirrored: Option<DateTime>) -> Self {
+        Self { unmirrored, ..self }
+    }
+
     /// Without a history.
     pub(super) fn copy(order: Order) -> Self {
         Self {
@@ -76,7 +84,18 @@ impl OrderDoc {
             bucket: order.bucket.into(),
             version: number(order.version),
             history: Vec::new(),
+            unmirrored: None,
         }
+    }
+
+    /// With all of its history.
+    pub(super) fn whole(WholeOrder { order, history }: WholeOrder) -> Self {
+        Self { history: history.into_iter().map(MoveDoc::of).collect(), ..Self::copy(order) }
+    }
+
+    /// Where this would be the newest. The user says in which shard.
+    pub(super) fn older(&self) -> Document {
+        doc! { "_id": self.id, "user_id": self.user_id, "version": { "$lt": self.version } }
     }
 
     pub(super) fn order(self) -> StoreResult<Order> {

@@ -30,15 +30,9 @@ impl MongoOrderHistory {
     }
 
     async fn write(&self, order: OrderDoc) -> StoreResult<()> {
-        let older = doc! { "_id": order.id, "user_id": order.user_id, "version": { "$lt": order.version } };
+        let older = order.older();
         let update = vec![doc! { "$replaceWith": literal(&order)? }];
-        let write = self.link.update_one("write_history", &self.orders, older.clone(), update.clone(), true);
-        let written = write.await?;
-        if !written.matched && !written.inserted {
-            // One is there that is no older, or somebody was first to write it: then it may have been an older one.
-            self.link.update_one("write_history", &self.orders, older, update, false).await?;
-        }
-        Ok(())
+        self.link.overtake("write_history", &self.orders, older, update).await
     }
 }
 

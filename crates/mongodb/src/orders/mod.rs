@@ -7,6 +7,7 @@
 
 mod document;
 mod history;
+mod moving;
 
 use std::sync::Arc;
 
@@ -30,6 +31,7 @@ use crate::{
     deployment::Deployment,
     leaves::{date, literal, next_version, uuid},
     link::Link,
+    moving::Tracking,
     paging::{by_age, newest_first, page_of},
 };
 
@@ -38,6 +40,7 @@ pub use self::history::MongoOrderHistory;
 pub struct MongoOrders {
     link: Link,
     orders: Collection<OrderDoc>,
+    tracking: Tracking,
 }
 
 /// How often a move is tried of an order that stands where it should when somebody looks, and not when it is to move.
@@ -46,7 +49,7 @@ const MOVES_MAX: u32 = 8;
 impl MongoOrders {
     pub fn new(deployment: Arc<Deployment>) -> Self {
         let link = Link::new(deployment, Entity::Orders);
-        Self { orders: link.collection("orders"), link }
+        Self { orders: link.collection("orders"), link, tracking: Tracking::Off }
     }
 
     async fn stored(&self, id: OrderId) -> StoreResult<Option<OrderDoc>> {
@@ -57,7 +60,11 @@ impl MongoOrders {
 #[async_trait]
 impl OrderStore for MongoOrders {
     async fn insert(&self, orders: Vec<Order>) -> StoreResult<usize> {
-        let orders: Vec<OrderDoc> = orders.into_iter().map(OrderDoc::first).collect();
+        let first = |order: Order| {
+            let since = self.tracking.since(order.updated_at);
+            OrderDoc::first(order).marked(since)
+        };
+        let orders: Vec<OrderDoc> = orders.into_iter().map(first).collect();
         self.link.insert_many("insert_orders", &self.orders, &orders).await
     }
 
@@ -87,7 +94,7 @@ impl OrderStore for MongoOrders {
                 "move_order",
                 &self.orders,
                 filter,
-                moved(&change)?,
+                moved(&change, self.tracking)?,
                 ReturnDocument::After,
             );
             if let Some(moved) = moved.await? {
@@ -120,18 +127,20 @@ impl OrderStore for MongoOrders {
 }
 
 /// What a move does to an order, as [`Order::moved`] says. All fields are those from before the move.
-fn moved(change: &StatusChange) -> StoreResult<Vec<Document>> {
+fn moved(change: &StatusChange, tracking: Tracking) -> StoreResult<Vec<Document>> {
     let at = doc! { "$max": ["$updated_at", date(change.at)] };
     let mut line = doc! { "status": change.status.as_str(), "at": at.clone() };
     if let Some(operator) = &change.operator {
         line.insert("operator", literal(operator)?);
     }
-    Ok(vec![doc! { "$set": {
+    let mut fields = doc! {
         "status": change.status.as_str(),
         "updated_at": at,
         "version": next_version(change.at),
         "history": { "$concatArrays": ["$history", [line]] },
-    } }])
+    };
+    tracking.mark(&mut fields, change.at);
+    Ok(vec![doc! { "$set": fields }])
 }
 
 fn of_user(user: UserId, period: Period, after: Option<OrderPosition>) -> Document {

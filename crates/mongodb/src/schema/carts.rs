@@ -3,7 +3,7 @@
 use mobimir_core::policy::Entity;
 use mongodb::bson::doc;
 
-use super::{CollectionPlan, Index, Stands};
+use super::{CollectionPlan, Index, Stands, unmirrored};
 
 pub(super) fn collections() -> Vec<CollectionPlan> {
     vec![CollectionPlan {
@@ -12,6 +12,7 @@ pub(super) fn collections() -> Vec<CollectionPlan> {
         indexes: vec![
             Index::new("touched", doc! { "updated_at": 1, "_id": 1 }),
             Index::new("gone", doc! { "gone_at": 1 }).expires(),
+            unmirrored(),
         ],
         stands: Stands::Alone,
     }]

@@ -9,7 +9,9 @@ mod sessions;
 mod users;
 
 use mobimir_core::policy::{Entity, Policy, Store};
-use mongodb::bson::Document;
+use mongodb::bson::{Document, doc};
+
+use crate::moving::UNMIRRORED;
 
 pub use self::{
     apply::{apply, carry_out},
@@ -62,6 +64,12 @@ impl Index {
     pub(crate) fn only(self, condition: Document) -> Self {
         Self { only: Some(condition), ..self }
     }
+}
+
+/// Documents that were written and are not copied yet, the longest waiting first. Of use while a migration runs; it holds
+/// nothing at other times.
+fn unmirrored() -> Index {
+    Index::new(UNMIRRORED, doc! { UNMIRRORED: 1 }).only(doc! { UNMIRRORED: { "$exists": true } })
 }
 
 /// The collections of an entity, whatever the policy.

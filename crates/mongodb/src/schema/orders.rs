@@ -3,7 +3,7 @@
 use mobimir_core::policy::Entity;
 use mongodb::bson::doc;
 
-use super::{CollectionPlan, Index, Stands};
+use super::{CollectionPlan, Index, Stands, unmirrored};
 
 pub(super) fn orders() -> Vec<CollectionPlan> {
     vec![CollectionPlan {
@@ -13,6 +13,7 @@ pub(super) fn orders() -> Vec<CollectionPlan> {
             by_user(),
             // Status and zone decide whether an order is wanted before it is read.
             Index::new("by_day", doc! { "day": 1, "created_at": -1, "_id": 1, "status": 1, "geo_zone": 1 }),
+            unmirrored(),
         ],
         stands: Stands::Alone,
     }]

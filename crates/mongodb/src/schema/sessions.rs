@@ -3,7 +3,7 @@
 use mobimir_core::policy::Entity;
 use mongodb::bson::doc;
 
-use super::{CollectionPlan, Index, Stands};
+use super::{CollectionPlan, Index, Stands, unmirrored};
 
 pub(super) fn collections() -> Vec<CollectionPlan> {
     let gone = || Index::new("gone", doc! { "gone_at": 1 }).expires();
@@ -17,13 +17,14 @@ pub(super) fn collections() -> Vec<CollectionPlan> {
                 Index::new("unmerged", doc! { "unmerged_since": 1 })
                     .only(doc! { "unmerged_since": { "$exists": true } }),
                 gone(),
+                unmirrored(),
             ],
             stands: Stands::Alone,
         },
         CollectionPlan {
             entity: Entity::Sessions,
             name: "refresh_tokens",
-            indexes: vec![gone()],
+            indexes: vec![gone(), unmirrored()],
             stands: Stands::Beside,
         },
     ]

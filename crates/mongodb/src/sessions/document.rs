@@ -7,7 +7,7 @@ use mobimir_core::{
     ports::StoreResult,
     secret::SecretHash,
     session::{Holder, RefreshToken, Session, SessionState},
-    time::Timestamp,
+    time::{Timestamp, Version},
 };
 use mongodb::bson::{Binary, DateTime, Uuid, spec::BinarySubtype};
 use serde::{Deserialize, Serialize};
@@ -44,7 +44,10 @@ pub(super) struct SessionDoc {
     last_active: DateTime,
     expires_at: DateTime,
     gone_at: DateTime,
-    version: i64,
+    pub(super) version: i64,
+    /// Since when it is written and not copied, while a migration runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unmirrored: Option<DateTime>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,6 +61,9 @@ pub(super) struct TokenDoc {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) used_at: Option<DateTime>,
     version: i64,
+    /// Since when it is written and not copied, while a migration runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unmirrored: Option<DateTime>,
 }
 
 pub(super) const LIVE: &str = "live";
@@ -88,7 +94,17 @@ impl SessionDoc {
             // Nobody who has the session lives earlier than when it was last used.
             gone_at: gone_at(session.expires_at, session.last_active),
             version: number(session.version),
+            unmirrored: None,
         }
+    }
+
+    pub(super) fn marked(self, unmirrored: Option<DateTime>) -> Self {
+        Self { unmirrored, ..self }
+    }
+
+    /// A session that came as a whole, to be kept as long as it lasts from `now` on.
+    pub(super) fn whole(session: &Session, now: Timestamp) -> Self {
+        Self { gone_at: gone_at(session.expires_at, now), ..Self::of(session) }
     }
 
     pub(super) fn session(self) -> StoreResult<Session> {
@@ -129,7 +145,31 @@ impl TokenDoc {
             gone_at: gone_at(token.expires_at, with.last_active),
             used_at: None,
             version: number(with.version),
+            unmirrored: None,
         }
+    }
+
+    pub(super) fn marked(self, unmirrored: Option<DateTime>) -> Self {
+        Self { unmirrored, ..self }
+    }
+
+    /// A token that came as a whole, at `now`; it has no version that would come with it.
+    pub(super) fn whole(token: RefreshToken, used: bool, now: Timestamp) -> Self {
+        Self {
+            hash: hash(token.hash),
+            session_id: uuid(token.session.0),
+            expires_at: date(token.expires_at),
+            gone_at: gone_at(token.expires_at, now),
+            used_at: used.then(|| date(now)),
+            version: number(Version::default().next(now)),
+            unmirrored: None,
+        }
+    }
+
+    pub(super) fn token(self) -> StoreResult<RefreshToken> {
+        let hash = self.hash.bytes.try_into().map_err(|_| damaged("a refresh token has no hash"))?;
+        let (session, expires_at) = (id(self.session_id), time(self.expires_at));
+        Ok(RefreshToken { hash: SecretHash(hash), session, expires_at })
     }
 
     pub(super) fn session(&self) -> SessionId {

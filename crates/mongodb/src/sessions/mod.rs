@@ -8,6 +8,7 @@
 //! `unmerged_since` stands only in sessions of guests whose cart may have to be merged. An index holds those alone.
 
 mod document;
+mod moving;
 
 use std::sync::Arc;
 
@@ -33,6 +34,7 @@ use crate::{
     deployment::Deployment,
     leaves::{date, literal, next_version, number, uuid},
     link::{Link, damaged},
+    moving::{Tracking, UNMIRRORED},
     paging::{by_age, newest_first, page_of},
 };
 
@@ -40,16 +42,19 @@ pub struct MongoSessions {
     link: Link,
     sessions: Collection<SessionDoc>,
     tokens: Collection<TokenDoc>,
+    tracking: Tracking,
 }
 
 impl MongoSessions {
     pub fn new(deployment: Arc<Deployment>) -> Self {
         let link = Link::new(deployment, Entity::Sessions);
-        Self { sessions: link.collection("sessions"), tokens: link.collection("refresh_tokens"), link }
+        let (sessions, tokens) = (link.collection("sessions"), link.collection("refresh_tokens"));
+        Self { sessions, tokens, link, tracking: Tracking::Off }
     }
 
-    async fn give(&self, token: Option<TokenDoc>) -> StoreResult<()> {
+    async fn give(&self, token: Option<RefreshToken>, with: &Session) -> StoreResult<()> {
         if let Some(token) = token {
+            let token = TokenDoc::of(token, with).marked(self.tracking.since(with.last_active));
             self.link.insert_one("give_token", &self.tokens, &token).await?;
         }
         Ok(())
@@ -60,10 +65,9 @@ impl MongoSessions {
 impl SessionStore for MongoSessions {
     async fn insert(&self, session: Session, refresh: Option<RefreshToken>) -> StoreResult<()> {
         // Both at once: nobody learns of either before both are acknowledged, and one alone goes with its time.
-        let document = SessionDoc::of(&session);
+        let document = SessionDoc::of(&session).marked(self.tracking.since(session.last_active));
         let inserted = self.link.insert_one("insert_session", &self.sessions, &document);
-        let given = self.give(refresh.map(|token| TokenDoc::of(token, &session)));
-        future::try_join(inserted, given).await?;
+        future::try_join(inserted, self.give(refresh, &session)).await?;
         Ok(())
     }
 
@@ -93,7 +97,9 @@ impl SessionStore for MongoSessions {
             "used_at": { "$exists": false },
             "expires_at": { "$gt": date(now) },
         };
-        let used = vec![doc! { "$set": { "used_at": date(now), "version": next_version(now) } }];
+        let mut fields = doc! { "used_at": date(now), "version": next_version(now) };
+        self.tracking.mark(&mut fields, now);
+        let used = vec![doc! { "$set": fields }];
         let first =
             self.link.find_one_and_update("use_token", &self.tokens, unused, used, ReturnDocument::Before);
         if let Some(token) = first.await? {
@@ -111,12 +117,12 @@ impl SessionStore for MongoSessions {
         refresh: Option<RefreshToken>,
     ) -> StoreResult<bool> {
         let filter = doc! { "_id": uuid(session.id.0), "version": number(expected) };
-        let update =
-            self.link.update_one("update_session", &self.sessions, filter, changed(&session)?, false);
+        let changed = changed(&session, self.tracking)?;
+        let update = self.link.update_one("update_session", &self.sessions, filter, changed, false);
         if !update.await?.matched {
             return Ok(false);
         }
-        self.give(refresh.map(|token| TokenDoc::of(token, &session))).await.map_err(after_the_change)?;
+        self.give(refresh, &session).await.map_err(after_the_change)?;
         Ok(true)
     }
 
@@ -146,16 +152,17 @@ fn unmerged(closed_before: Timestamp, now: Timestamp) -> Document {
     doc! { "unmerged_since": { "$lt": date(closed_before) }, "expires_at": { "$gt": date(now) } }
 }
 
-/// The session takes the place of the one before, whose holder and time of creation stay.
-fn changed(session: &Session) -> StoreResult<Vec<Document>> {
+/// The session takes the place of the one before, whose holder and time of creation stay, and its mark.
+fn changed(session: &Session, tracking: Tracking) -> StoreResult<Vec<Document>> {
     let mut changed =
         serialize_to_document(&SessionDoc::of(session)).map_err(|error| damaged(error.to_string()))?;
-    let stays = ["_id", "user_id", "created_at"];
+    let stays = ["_id", "user_id", "created_at", UNMIRRORED];
     for field in stays {
         changed.remove(field);
     }
-    let stays: Document =
+    let mut stays: Document =
         stays.into_iter().map(|field| (field.to_owned(), format!("${field}").into())).collect();
+    tracking.mark(&mut stays, session.last_active);
     Ok(vec![doc! { "$replaceWith": { "$mergeObjects": [stays, literal(&changed)?] } }])
 }
 
