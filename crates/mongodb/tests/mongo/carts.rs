@@ -39,12 +39,12 @@ async fn two_instances(fresh: &Fresh) -> [Arc<MongoCarts>; 2] {
     [Arc::new(MongoCarts::new(fresh.deployment.clone())), Arc::new(MongoCarts::new(other))]
 }
 
-fn add(owner: Owner, now: Timestamp) -> CartChange {
+pub(crate) fn add(owner: Owner, now: Timestamp) -> CartChange {
     let effect = Effect::Add { product: PRODUCT, quantity: 1, zone: None };
     CartChange { id: ChangeId(id::fresh(now)), at: now, origin: owner, keyed: false, effect }
 }
 
-fn owner() -> Owner {
+pub(crate) fn owner() -> Owner {
     Owner::User(UserId(id::fresh(SystemClock.now())))
 }
 

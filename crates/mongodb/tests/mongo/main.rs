@@ -4,6 +4,7 @@
 
 mod carts;
 mod failover;
+mod moving;
 mod orders;
 mod plans;
 mod products;

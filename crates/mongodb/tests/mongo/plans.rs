@@ -25,11 +25,11 @@ use crate::{
 const DOCUMENTS: usize = 120;
 const PAGE: usize = 5;
 
-async fn profile(deployment: &Deployment, level: i32) {
+pub(crate) async fn profile(deployment: &Deployment, level: i32) {
     deployment.database().run_command(doc! { "profile": level }).await.expect("a profile can be made");
 }
 
-fn number(seen: &Document, field: &str) -> i64 {
+pub(crate) fn number(seen: &Document, field: &str) -> i64 {
     seen.get(field).and_then(|value| value.as_i64().or(value.as_i32().map(i64::from))).unwrap_or(0)
 }
 

@@ -1,0 +1,53 @@
+//! What a migration asks of MongoDB, on a real replica set.
+
+mod marks;
+mod scans;
+
+use std::sync::Arc;
+
+use mobimir_core::{moving::Movables, policy::Entity};
+use mobimir_mongodb::{Deployment, MongoCarts, MongoOrders, MongoSessions};
+use mobimir_testkit::{conformance, model::ModelStore};
+
+use crate::support::{self, Kept};
+
+/// All that moves, of a new database with the collections of one entity; the others are the model's.
+fn movables(entity: Entity, deployment: Arc<Deployment>) -> Movables {
+    let others = ModelStore::movables();
+    match entity {
+        Entity::Orders => Movables { orders: MongoOrders::side(deployment), ..others },
+        Entity::Carts => Movables { carts: MongoCarts::side(deployment), ..others },
+        Entity::Sessions => Movables { sessions: MongoSessions::side(deployment), ..others },
+        other => panic!("{other:?} does not move"),
+    }
+}
+
+#[test]
+fn conformance_of_orders() {
+    let (shared, kept) = (support::shared(), Kept::default());
+    let factory = || async {
+        let deployment = kept.keep(support::fresh(shared.mongo, &[Entity::Orders]).await);
+        movables(Entity::Orders, deployment)
+    };
+    conformance::moving_orders(&factory, support::options(12));
+}
+
+#[test]
+fn conformance_of_carts() {
+    let (shared, kept) = (support::shared(), Kept::default());
+    let factory = || async {
+        let deployment = kept.keep(support::fresh(shared.mongo, &[Entity::Carts]).await);
+        movables(Entity::Carts, deployment)
+    };
+    conformance::moving_carts(&factory, support::options(12));
+}
+
+#[test]
+fn conformance_of_sessions() {
+    let (shared, kept) = (support::shared(), Kept::default());
+    let factory = || async {
+        let deployment = kept.keep(support::fresh(shared.mongo, &[Entity::Sessions]).await);
+        movables(Entity::Sessions, deployment)
+    };
+    conformance::moving_sessions(&factory, support::options(12));
+}
