@@ -1,6 +1,7 @@
 //! What a migration asks of MongoDB, on a real replica set.
 
 mod marks;
+mod puts;
 mod scans;
 
 use std::sync::Arc;

@@ -3,21 +3,21 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use mobimir_core::{
-    id::{self, OrderId, SessionId, UserId},
-    moving::{Movable, Range, SessionKey, Whole, WholeSession},
+    id::{self, OrderId, UserId},
+    moving::{Movable, Range, SessionKey, Whole},
     order::Order,
     policy::Entity,
-    session::Session,
-    time::{Clock, SystemClock, Timestamp},
+    time::{Clock, SystemClock},
 };
 use mobimir_mongodb::{MongoCarts, MongoOrders, MongoSessions};
 use mongodb::bson::{Bson, Document, Uuid, doc, oid::ObjectId};
 
+use super::puts::with_token;
 use crate::{
     carts::{add, owner},
     orders::order,
     plans::{number, profile},
-    sessions::{session, token},
+    sessions::session,
     support,
 };
 
@@ -110,11 +110,6 @@ async fn only_what_was_seen_is_removed() {
     assert_eq!(fresh.count("carts").await, 0);
 }
 
-fn wholes(session: Session) -> [WholeSession; 2] {
-    let token = token(&session);
-    [WholeSession::Session(session), WholeSession::Token { token, used: false }]
-}
-
 /// Ids of sessions begin with the time, those of tokens with anything. Parts are of both, and a step of a scan reads no more
 /// than it gives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -124,7 +119,7 @@ async fn parts_are_of_about_the_same_size() {
     let shared = support::shared();
     let fresh = support::fresh(shared.mongo, &[Entity::Sessions]).await;
     let (side, now) = (MongoSessions::side(fresh.deployment.clone()), SystemClock.now());
-    let made = (0..SESSIONS).flat_map(|n| wholes(session(now.plus_s(n as i64)))).collect();
+    let made = (0..SESSIONS).flat_map(|n| with_token(session(now.plus_s(n as i64)))).collect();
     side.moving.put(made, now).await.unwrap();
     let ranges = side.moving.ranges(PARTS).await.unwrap();
     assert_eq!(ranges.len(), PARTS);
@@ -149,34 +144,4 @@ async fn parts_are_of_about_the_same_size() {
     let seen = profiled.find_one(doc! { "op": "query" }).await.unwrap().expect("it was seen");
     assert!(seen.get_str("planSummary").unwrap().contains("IXSCAN { _id: 1 }"), "{seen}");
     assert!(number(&seen, "keysExamined") <= PAGE as i64 + 3, "{seen}");
-}
-
-/// What is left of an entity's life goes along, by the server's clock, wherever in time its owner lives.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_put_lasts_as_long_as_it_has_left() {
-    const LEFT_S: i64 = 600;
-    let shared = support::shared();
-    let fresh = support::fresh(shared.mongo, &[Entity::Sessions]).await;
-    let side = MongoSessions::side(fresh.deployment.clone());
-    let started = SystemClock.now();
-    let long_ago = Timestamp::parse("2001-09-09T01:46:40Z").unwrap();
-    for began_at in [started, long_ago] {
-        let made = Session { id: SessionId(id::fresh(began_at)), ..session(began_at) };
-        let now = made.expires_at.plus_s(-LEFT_S);
-        side.moving.put(wholes(made).to_vec(), now).await.unwrap();
-    }
-    for collection in ["sessions", "refresh_tokens"] {
-        let stored = fresh.deployment.database().collection::<Document>(collection);
-        let mut cursor = stored.find(doc! {}).await.unwrap();
-        let mut met = 0;
-        while cursor.advance().await.unwrap() {
-            let stored: Document = cursor.deserialize_current().unwrap();
-            let gone_at = stored.get_datetime("gone_at").unwrap().timestamp_millis();
-            let lasts_s = (gone_at - started.as_millis()) / 1_000;
-            // A minute more for clocks that differ, and as long as this test may take.
-            assert!((LEFT_S..LEFT_S + 60 + 120).contains(&lasts_s), "{lasts_s} s: {stored}");
-            met += 1;
-        }
-        assert_eq!(met, 2);
-    }
 }
