@@ -195,7 +195,7 @@ pub trait Movable<W: Whole>: Send + Sync {
 /// One of the two stores of a migration.
 pub struct Side<W: Whole, P: ?Sized> {
     pub port: Arc<P>,
-    /// The same store; what is written through it is marked.
+    /// The same store; what is written through it is marked, and reading through it writes nothing.
     pub tracked: Arc<P>,
     pub moving: Arc<dyn Movable<W>>,
 }

@@ -12,7 +12,11 @@ use mobimir_core::{
     time::Clock,
 };
 
-use crate::{mirror::Mirror, phase::Which, standing::Standing};
+use crate::{
+    mirror::Mirror,
+    phase::{Phase, Which},
+    standing::Standing,
+};
 
 /// An entity on its way from one store to another.
 pub struct Migrating<W: Whole, P: ?Sized> {
@@ -78,9 +82,13 @@ impl<W: Whole, P: ?Sized> Migrating<W, P> {
         &self.standing
     }
 
-    /// The store that is read from now.
+    /// The store that is read from now. While a migration goes on, through the tracked view: reading through it never
+    /// writes anything, not even to tidy up.
     fn read(&self) -> StoreResult<&P> {
-        Ok(&self.side(self.standing.read_from()?)?.port)
+        let side = self.side(self.standing.read_from()?)?;
+        let (phase, _) = self.standing.phase();
+        let is_at_rest = matches!(phase, Phase::Source | Phase::Target);
+        Ok(if is_at_rest { &side.port } else { &side.tracked })
     }
 
     /// Runs a write of these keys in the store that decides now, and has them copied if that is so.

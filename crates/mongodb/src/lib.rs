@@ -11,6 +11,7 @@ mod leaves;
 mod link;
 mod members;
 mod moving;
+mod notes;
 mod orders;
 mod paging;
 mod products;
@@ -23,6 +24,7 @@ pub use self::{
     config::MongoConfig,
     deployment::{ConnectError, Deployment},
     members::{MemberRole, MemberState},
+    notes::MongoNotes,
     orders::{MongoOrderHistory, MongoOrders},
     products::{MongoProducts, StripeFaults, StripeStep},
     sessions::MongoSessions,

@@ -86,7 +86,8 @@ impl CartStore for MongoCarts {
         let stored = self.inner.stored(owner).await?;
         let Some(stored) = stored.filter(|cart| time(cart.expires_at) > now) else { return Ok(None) };
         let cart = stored.cart()?;
-        if is_to_be_packed(&stored) {
+        // Not while it moves: a write that nobody waits for could come after another store has begun to decide.
+        if self.tracking == Tracking::Off && is_to_be_packed(&stored) {
             self.pack_later(owner, stored, now);
         }
         Ok(Some(cart))
@@ -105,10 +106,10 @@ impl CartStore for MongoCarts {
 
 impl MongoCarts {
     fn pack_later(&self, owner: Owner, stored: CartDoc, now: Timestamp) {
-        let (inner, tracking) = (self.inner.clone(), self.tracking);
+        let inner = self.inner.clone();
         tokio::spawn(async move {
             let Ok(_turn) = inner.packers.try_acquire() else { return };
-            if let Err(error) = inner.pack(owner, &stored, now, tracking).await {
+            if let Err(error) = inner.pack(owner, &stored, now, Tracking::Off).await {
                 // The next who reads the cart will try again.
                 tracing::debug!(%error, "a cart could not be packed");
             }

@@ -6,8 +6,8 @@ mod scans;
 
 use std::sync::Arc;
 
-use mobimir_core::{moving::Movables, policy::Entity};
-use mobimir_mongodb::{Deployment, MongoCarts, MongoOrders, MongoSessions};
+use mobimir_core::{moving::Movables, notes::NoteStore, policy::Entity};
+use mobimir_mongodb::{Deployment, MongoCarts, MongoNotes, MongoOrders, MongoSessions};
 use mobimir_testkit::{conformance, model::ModelStore};
 
 use crate::support::{self, Kept};
@@ -51,4 +51,14 @@ fn conformance_of_sessions() {
         movables(Entity::Sessions, deployment)
     };
     conformance::moving_sessions(&factory, support::options(12));
+}
+
+#[test]
+fn conformance_of_notes() {
+    let (shared, kept) = (support::shared(), Kept::default());
+    let factory = || async {
+        let deployment = kept.keep(support::fresh(shared.mongo, &[Entity::Products]).await);
+        Arc::new(MongoNotes::new(deployment)) as Arc<dyn NoteStore>
+    };
+    conformance::notes(&factory, support::options(12));
 }
