@@ -20,7 +20,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures_util::future::{Either, join_all, select};
 use mobimir_core::{
-    policy::{CassandraSettings, Entity},
+    policy::{CassandraSettings, Entity, Level, read_sees_write},
     ports::{StoreError, StoreResult},
 };
 use scylla::{
@@ -62,6 +62,9 @@ const ATTEMPTS_MAX: usize = 3;
 const SPECULATE_AFTER: Duration = Duration::from_secs(1);
 /// Before a request is sent again. Grows with every attempt.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
+/// After this long nobody waits for what was begun. If requests may take long, as long as so many of them.
+const GIVEN_UP_AFTER_US: i64 = 180_000_000;
+const GIVEN_UP_AFTER_REQUESTS: i64 = 10;
 
 pub(crate) struct Link {
     cluster: Arc<Cluster>,
@@ -72,6 +75,9 @@ pub(crate) struct Link {
     meter: meter::Meter,
     partitions: PartitionMeter,
 }
+
+/// Values of any statement, where statements of several kinds go together.
+pub(crate) type Values<'a> = Box<dyn SerializeRow + Send + Sync + 'a>;
 
 /// What became of a conditional statement.
 #[derive(Debug)]
@@ -133,6 +139,31 @@ impl Link {
         Statement::prepare(&self.cluster, &self.settings, name, kind, &cql).await
     }
 
+    /// A read that sees every write that was acknowledged, wherever the writer was, also where the policy lets its own
+    /// reads do without.
+    pub(crate) async fn prepare_seeing(
+        &self,
+        name: &'static str,
+        cql: &str,
+    ) -> Result<Statement, crate::ConnectError> {
+        let CassandraSettings { read, write, replication, .. } = &self.settings;
+        let sees = |level: &Level| {
+            let dcs = || replication.keys();
+            dcs().all(|writer| {
+                dcs().all(|reader| read_sees_write((*write, writer), (*level, reader), replication))
+            })
+        };
+        let read = [*read, Level::Quorum].into_iter().find(sees).unwrap_or(Level::All);
+        let settings = CassandraSettings { read, ..self.settings.clone() };
+        let cql = cql.replace("{}", &self.keyspace);
+        Statement::prepare(&self.cluster, &settings, name, Read, &cql).await
+    }
+
+    /// When it is certain that nobody works any more at what was begun then, in microseconds.
+    pub(crate) fn given_up_after_us(&self) -> i64 {
+        GIVEN_UP_AFTER_US.max(self.settings.timeout.as_ms() * 1_000 * GIVEN_UP_AFTER_REQUESTS)
+    }
+
     /// A batch of prepared statements of one partition, built once. Over several partitions see [`Link::write_all`].
     pub(crate) fn batch(&self, name: &'static str, of: &[&Statement]) -> BatchOf {
         BatchOf::new(&self.cluster, &self.settings, name, of)
@@ -155,8 +186,24 @@ impl Link {
         values: impl SerializeRow + Sync,
         from: PagingState,
     ) -> StoreResult<(QueryRowsResult, Option<PagingState>)> {
+        self.read_page_of(statement, values, from, None).await
+    }
+
+    /// The same, with no more than so many rows.
+    pub(crate) async fn read_page_of(
+        &self,
+        statement: &Statement,
+        values: impl SerializeRow + Sync,
+        from: PagingState,
+        rows_max: Option<i32>,
+    ) -> StoreResult<(QueryRowsResult, Option<PagingState>)> {
         let (session, values) = (self.session(), &values);
-        let send = |variant| session.execute_single_page(statement.at(variant), values, from.clone());
+        let send = |variant| {
+            let mut prepared = statement.at(variant).clone();
+            rows_max.into_iter().for_each(|rows| prepared.set_page_size(rows));
+            let from = from.clone();
+            async move { session.execute_single_page(&prepared, values, from).await }
+        };
         let (result, state) = self.read_with(statement.name(), send).await?;
         let next = match state {
             PagingStateResponse::HasMorePages { state } => Some(state),
@@ -310,6 +357,17 @@ impl Link {
         let variant = self.decision_variant(owed).await?;
         let (name, batch): (_, &Batch) = (batch.name(), batch.at(variant));
         self.decided(name, || self.session().batch(batch, rows)).await
+    }
+
+    /// The same with statements that are put together for this once.
+    pub(crate) async fn decide_all(
+        &self,
+        name: &'static str,
+        rows: Vec<(&Statement, Values<'_>)>,
+        owed: Owed,
+    ) -> StoreResult<Decided> {
+        let (statements, rows): (Vec<&Statement>, Vec<Values<'_>>) = rows.into_iter().unzip();
+        self.decide_batch(&self.batch(name, &statements), &rows, owed).await
     }
 
     async fn decision_variant(&self, owed: Owed) -> StoreResult<Variants> {

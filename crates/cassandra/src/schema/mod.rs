@@ -63,6 +63,9 @@ pub struct TableOptions {
     pub speculative_retry: String,
 }
 
+/// A mark that comes back is copied once more, and that is all; but removed ones that pile up stand in everybody's way.
+const MARKS_GC_GRACE_S_MAX: i64 = 600;
+
 /// The keyspaces of all entities that a policy places in Cassandra, or migrates there.
 pub fn keyspaces(policy: &Policy, prefix: &str) -> Vec<Keyspace> {
     let in_cassandra = |entity: &Entity| {
@@ -159,6 +162,28 @@ fn shared(settings: &CassandraSettings) -> [Table; 4] {
             options,
         },
     ]
+}
+
+/// What every entity has that can be moved. Marks go when what they stand on would have gone.
+fn unmirrored(entity_options: &TableOptions) -> Table {
+    Table {
+        name: "unmirrored",
+        comment: "what was written while it is moved to another store, and not copied since; a row a write",
+        columns: columns(&[
+            ("shard", "tinyint"),
+            ("key", "blob"),
+            ("seal", "bigint"),
+            ("since", "timestamp"),
+            ("is_over", "boolean"),
+        ]),
+        partition_key: vec!["shard"],
+        clustering: vec![("key", Sort::Ascending), ("seal", Sort::Ascending)],
+        options: TableOptions {
+            compaction: Compaction::Leveled,
+            gc_grace_s: entity_options.gc_grace_s.min(MARKS_GC_GRACE_S_MAX),
+            ..entity_options.clone()
+        },
+    }
 }
 
 fn columns(columns: &[(&'static str, &'static str)]) -> Vec<Column> {

@@ -1,0 +1,236 @@
+//! Marks on what was written and not copied since, for the entity of one keyspace.
+//!
+//! A mark is there before its write begins, so that whoever dies in between leaves one too many and never one too few. It
+//! is told when the write is over. Before that, what is read of the entity says nothing about that write, and the mark
+//! does not go by being copied; unless it is so old that nobody can still be at it, and then the entity is read after
+//! everything that was being decided about it is.
+//!
+//! Every write has a mark of its own under its own seal, so that removing one never touches that of a later write.
+
+use std::collections::BTreeSet;
+
+use futures_util::{
+    future::try_join_all,
+    stream::{self, StreamExt, TryStreamExt},
+};
+use mobimir_core::{
+    moving::{Backlog, Mark},
+    ports::{StoreError, StoreResult},
+    time::Timestamp,
+};
+use scylla::{response::PagingState, value::CqlTimestamp};
+
+use crate::{
+    ConnectError, StatementKind,
+    link::{Link, Owed, Statement, damaged},
+    stamps,
+};
+
+pub(crate) struct Marks {
+    leave: Statement,
+    close: Statement,
+    of_key: Statement,
+    all: Statement,
+    remove: Statement,
+}
+
+/// What can be marked, as bytes.
+pub(crate) trait MarkedKey: Copy + Ord + Send + Sync {
+    fn to_bytes(self) -> Vec<u8>;
+    fn from_bytes(bytes: &[u8]) -> Option<Self>;
+
+    /// For when the lost data centre is back.
+    fn owed(self) -> Owed;
+}
+
+/// The marks of one entity that go when it is copied as it is read now.
+pub(crate) struct Marked<K> {
+    pub(crate) marks: Vec<Mark<K>>,
+    /// The write of one of them was given up, and may have been decided all the same.
+    pub(crate) is_in_doubt: bool,
+}
+
+/// Partitions of the table.
+const SHARDS: u8 = 32;
+const SHARDS_AT_ONCE: usize = 8;
+const MARKS_AT_ONCE: usize = 32;
+
+/// key, seal, since
+type Raw<'a> = (&'a [u8], i64, CqlTimestamp);
+
+impl Marks {
+    pub(crate) async fn open(link: &Link) -> Result<Self, ConnectError> {
+        use StatementKind::Write;
+        Ok(Self {
+            leave: link
+                .prepare(
+                    "mark",
+                    Write,
+                    "INSERT INTO {}.unmirrored (shard, key, seal, since) VALUES (?, ?, ?, ?) USING TIMESTAMP ?",
+                )
+                .await?,
+            close: link
+                .prepare(
+                    "close_mark",
+                    Write,
+                    "UPDATE {}.unmirrored USING TIMESTAMP ? SET is_over = true WHERE shard = ? AND key = ? AND seal = ?",
+                )
+                .await?,
+            of_key: link
+                .prepare_seeing(
+                    "marks",
+                    "SELECT seal, since, is_over FROM {}.unmirrored WHERE shard = ? AND key = ?",
+                )
+                .await?,
+            all: link
+                .prepare_seeing("all_marks", "SELECT key, seal, since FROM {}.unmirrored WHERE shard = ?")
+                .await?,
+            remove: link
+                .prepare(
+                    "remove_mark",
+                    Write,
+                    "DELETE FROM {}.unmirrored USING TIMESTAMP ? WHERE shard = ? AND key = ? AND seal = ?",
+                )
+                .await?,
+        })
+    }
+
+    /// Writes, and if it is tracked marks what is written.
+    pub(crate) async fn tracked<K: MarkedKey, T>(
+        &self,
+        link: &Link,
+        is_tracked: bool,
+        keys: &[K],
+        write: impl Future<Output = StoreResult<T>> + Send,
+    ) -> StoreResult<T> {
+        if !is_tracked {
+            return write.await;
+        }
+        let marks = self.leave(link, keys).await?;
+        let written = write.await?;
+        for outcome in futures_util::future::join_all(marks.iter().map(|mark| self.close(link, mark))).await {
+            // Then it goes when it is old.
+            if let Err(error) = outcome {
+                tracing::debug!(%error, "a mark does not know that its write is over");
+            }
+        }
+        Ok(written)
+    }
+
+    async fn leave<K: MarkedKey>(&self, link: &Link, keys: &[K]) -> StoreResult<Vec<Mark<K>>> {
+        let since = stamps::real_now();
+        let mark = |key: &K| Mark { key: *key, since, seal: link.stamps().next().cast_unsigned() };
+        let marks: Vec<Mark<K>> = keys.iter().map(mark).collect();
+        let left = marks.iter().map(|mark| async move {
+            let (shard, key, seal) = row_key(mark);
+            let since = CqlTimestamp(mark.since.as_millis());
+            link.write(&self.leave, (shard, key, seal, since, seal), mark.key.owed()).await
+        });
+        try_join_all(left).await?;
+        Ok(marks)
+    }
+
+    async fn close<K: MarkedKey>(&self, link: &Link, mark: &Mark<K>) -> StoreResult<()> {
+        let (shard, key, seal) = row_key(mark);
+        link.write(&self.close, (seal, shard, key, seal), mark.key.owed()).await
+    }
+
+    pub(crate) async fn of<K: MarkedKey>(&self, link: &Link, key: K) -> StoreResult<Marked<K>> {
+        let bytes = key.to_bytes();
+        let rows = link.read(&self.of_key, (shard(&bytes), bytes)).await?;
+        let given_up_us = stamps::real_now().as_millis() * 1_000 - link.given_up_after_us();
+        let mut marked = Marked { marks: Vec::new(), is_in_doubt: false };
+        let read = rows.rows::<(i64, CqlTimestamp, Option<bool>)>();
+        for row in read.map_err(|error| damaged("a mark", error))? {
+            let (seal, since, is_over) = row.map_err(|error| damaged("a mark", error))?;
+            let is_over = is_over == Some(true);
+            if is_over || seal < given_up_us {
+                marked.is_in_doubt |= !is_over;
+                marked.marks.push(mark_of(key, seal, since));
+            }
+        }
+        Ok(marked)
+    }
+
+    /// The longest marked first, where not so many are marked that the rest has to wait.
+    pub(crate) async fn unmirrored<K: MarkedKey>(
+        &self,
+        link: &Link,
+        limit: usize,
+    ) -> StoreResult<Vec<Mark<K>>> {
+        let shards: Vec<Vec<Mark<K>>> = stream::iter(0..SHARDS)
+            .map(|shard| self.in_shard(link, shard.cast_signed(), limit))
+            .buffer_unordered(SHARDS_AT_ONCE)
+            .try_collect()
+            .await?;
+        let mut marks = shards.concat();
+        marks.sort_by_key(|mark| (mark.since, mark.seal));
+        // One of each is enough to find the others.
+        let mut met = BTreeSet::new();
+        marks.retain(|mark| met.insert(mark.key));
+        marks.truncate(limit);
+        Ok(marks)
+    }
+
+    pub(crate) async fn backlog<K: MarkedKey>(&self, link: &Link) -> StoreResult<Backlog> {
+        let marks = self.unmirrored::<K>(link, usize::MAX).await?;
+        Ok(Backlog { entities: marks.len() as u64, oldest: marks.first().map(|mark| mark.since) })
+    }
+
+    async fn in_shard<K: MarkedKey>(
+        &self,
+        link: &Link,
+        shard: i8,
+        limit: usize,
+    ) -> StoreResult<Vec<Mark<K>>> {
+        let mut marks = Vec::new();
+        let mut from = PagingState::start();
+        loop {
+            let (rows, next) = link.read_page(&self.all, (shard,), from).await?;
+            for row in rows.rows::<Raw<'_>>().map_err(|error| damaged("a mark", error))? {
+                let (key, seal, since) = row.map_err(|error| damaged("a mark", error))?;
+                let key = K::from_bytes(key).ok_or_else(|| StoreError::Corrupt {
+                    what: format!("expected the key of a mark, got {} bytes", key.len()),
+                    source: None,
+                })?;
+                marks.push(mark_of(key, seal, since));
+            }
+            match next {
+                Some(state) if marks.len() < limit => from = state,
+                _ => return Ok(marks),
+            }
+        }
+    }
+
+    pub(crate) async fn remove<K: MarkedKey>(&self, link: &Link, marks: &[Mark<K>]) -> StoreResult<()> {
+        stream::iter(marks.to_vec())
+            .map(|mark| async move {
+                let (shard, key, seal) = row_key(&mark);
+                // Later than whatever is written of this mark, and of no other.
+                link.write(&self.remove, (seal.saturating_add(1), shard, key, seal), mark.key.owed()).await
+            })
+            .buffer_unordered(MARKS_AT_ONCE)
+            .try_collect()
+            .await
+    }
+
+    /// Reads the marks of an entity from all replicas, which repairs those that lack one.
+    pub(crate) async fn settle<K: MarkedKey>(&self, link: &Link, key: K) -> StoreResult<()> {
+        let bytes = key.to_bytes();
+        link.read_of_all_replicas(&self.of_key, (shard(&bytes), bytes)).await
+    }
+}
+
+fn mark_of<K>(key: K, seal: i64, since: CqlTimestamp) -> Mark<K> {
+    Mark { key, since: Timestamp::from_millis(since.0), seal: seal.cast_unsigned() }
+}
+
+fn row_key<K: MarkedKey>(mark: &Mark<K>) -> (i8, Vec<u8>, i64) {
+    let bytes = mark.key.to_bytes();
+    (shard(&bytes), bytes, mark.seal.cast_signed())
+}
+
+/// Keys are random, down to their last byte.
+fn shard(key: &[u8]) -> i8 {
+    (key.last().copied().unwrap_or_default() % SHARDS).cast_signed()
+}
