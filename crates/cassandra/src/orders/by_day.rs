@@ -26,6 +26,7 @@ pub(super) struct DayLists {
 const NAMES: Names = Names {
     table: "orders_by_day",
     partition: ("day", "bucket"),
+    part: "day",
     put: "put_by_day",
     at: "by_day_at",
     range: "by_day",

@@ -30,6 +30,7 @@ pub(super) struct UserLists {
 const NAMES: Names = Names {
     table: "orders_by_user",
     partition: ("user_id", "month"),
+    part: "month",
     put: "put_by_user",
     at: "by_user_at",
     range: "by_user",

@@ -28,12 +28,17 @@ pub(super) struct Listing {
     at: Statement,
     range: Statement,
     row: Statement,
+    /// Every row there is, part by part.
+    pub(super) all: Statement,
+    pub(super) remove: Statement,
 }
 
 pub(super) struct Names {
     pub(super) table: &'static str,
     /// The two columns of the partition key.
     pub(super) partition: (&'static str, &'static str),
+    /// The one of them that an order itself does not have.
+    pub(super) part: &'static str,
     pub(super) put: &'static str,
     pub(super) at: &'static str,
     pub(super) range: &'static str,
@@ -49,14 +54,22 @@ impl KeyPart for i32 {}
 impl Listing {
     pub(super) async fn open(link: &Link, names: &Names, put: &str) -> Result<Self, ConnectError> {
         use StatementKind::{Read, Write};
-        let Names { table, partition: (first, second), .. } = names;
+        let Names { table, partition: (first, second), part, .. } = names;
         let select = |columns: &str, rest: &str| {
             format!("SELECT {columns} FROM {{}}.{table} WHERE {first} = ? AND {second} = ? AND {rest}")
         };
         let at = select(LISTED, "created_at = ? AND order_id > ? LIMIT ?");
         let range = select(LISTED, "created_at >= ? AND created_at < ? LIMIT ?");
-        let row = select("*", "created_at = ? AND order_id = ?");
+        let row = select(LISTED, "created_at = ? AND order_id = ?");
+        let token = format!("token({first}, {second})");
+        let all = format!("SELECT {part}, {LISTED} FROM {{}}.{table} WHERE {token} > ? AND {token} <= ?");
+        let remove = format!(
+            "DELETE FROM {{}}.{table} USING TIMESTAMP ? \
+            WHERE {first} = ? AND {second} = ? AND created_at = ? AND order_id = ?"
+        );
         Ok(Self {
+            all: link.prepare("list_rows", Read, &all).await?,
+            remove: link.prepare("remove_listed", Write, &remove).await?,
             put: link.prepare(names.put, Write, put).await?,
             at: link.prepare(names.at, Read, &at).await?,
             range: link.prepare(names.range, Read, &range).await?,
@@ -95,6 +108,18 @@ impl Listing {
         found.extend(earlier);
         found.truncate(limit);
         Ok(found)
+    }
+
+    /// One order as its row says.
+    pub(super) async fn row<A: KeyPart, B: KeyPart>(
+        &self,
+        link: &Link,
+        (first, second): (A, B),
+        created_at: Timestamp,
+        order: Uuid,
+    ) -> StoreResult<Option<Order>> {
+        let values = (first, second, cql_time(created_at), order);
+        Ok(orders(&link.read(&self.row, values).await?)?.pop())
     }
 
     /// Reads one order's row from all replicas, which repairs those that lack it.

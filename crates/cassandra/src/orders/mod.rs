@@ -12,9 +12,11 @@ mod book;
 mod buckets;
 mod by_day;
 mod by_user;
+mod copies;
 mod history;
 mod listing;
 mod moves;
+mod moving;
 mod pending;
 mod rows;
 
@@ -39,6 +41,7 @@ use self::{
     book::Book,
     by_day::DayLists,
     by_user::UserLists,
+    copies::Copies,
     pending::Pending,
     rows::{Batched, Written},
 };
@@ -46,12 +49,15 @@ pub use self::{buckets::BucketPlan, history::CassandraOrderHistory};
 use crate::{
     Cluster, ConnectError, DcState,
     link::{Debts, Link, Owed, unknown},
+    marks::Marks,
     registers::{RegisterRow, Registers},
     turns::Turns,
 };
 
 pub struct CassandraOrders {
     inner: Arc<Inner>,
+    /// Whether what is written is marked.
+    is_tracked: bool,
 }
 
 /// How orders are kept.
@@ -67,6 +73,8 @@ struct Inner {
     link: Link,
     options: OrderOptions,
     book: Book,
+    copies: Copies,
+    marks: Marks,
     by_user: UserLists,
     by_day: DayLists,
     registers: Registers,
@@ -93,14 +101,17 @@ impl CassandraOrders {
         let layout = settings.status.unwrap_or(StatusLayout::Column);
         let link = Link::open(cluster, Entity::Orders, settings).await?;
         let book = Book::open(&link, layout).await?;
+        let copies = Copies::open(&link, layout).await?;
         let by_user = UserLists::open(&link).await?;
         let by_day = DayLists::open(&link).await?;
         let inner = Arc::new(Inner {
+            marks: Marks::open(&link).await?,
             registers: Registers::open(&link).await?,
             pending: Pending::open(&link).await?,
             plan: Arc::new(BucketPlan::open(&link, buckets).await?),
             turns: Turns::default(),
             book,
+            copies,
             by_user,
             by_day,
             link,
@@ -110,7 +121,7 @@ impl CassandraOrders {
         inner.link.watch(Arc::downgrade(&debts));
         inner.heal_from_now_on();
         inner.plan_from_now_on();
-        Ok(Self { inner })
+        Ok(Self { inner, is_tracked: false })
     }
 
     pub fn dc_state(&self) -> DcState {
@@ -128,18 +139,26 @@ impl CassandraOrders {
     }
 }
 
+impl CassandraOrders {
+    /// The mark comes before the note, so that whoever finishes what is noted need not mark it.
+    async fn insert_one(&self, order: Order) -> StoreResult<bool> {
+        let Inner { link, marks, .. } = &*self.inner;
+        marks.tracked(link, self.is_tracked, &[order.id], self.inner.insert(order)).await
+    }
+}
+
 #[async_trait]
 impl OrderStore for CassandraOrders {
     async fn insert(&self, mut orders: Vec<Order>) -> StoreResult<usize> {
         if orders.len() == 1
             && let Some(order) = orders.pop()
         {
-            return self.inner.insert(order).await.map(usize::from);
+            return self.insert_one(order).await.map(usize::from);
         }
         let mut met = HashSet::with_capacity(orders.len());
         orders.retain(|order| met.insert(order.id));
         stream::iter(orders)
-            .map(|order| self.inner.insert(order))
+            .map(|order| self.insert_one(order))
             .buffer_unordered(ORDERS_AT_ONCE)
             .try_fold(0, async |new, is_new| Ok(new + usize::from(is_new)))
             .await
@@ -160,7 +179,8 @@ impl OrderStore for CassandraOrders {
         from: OrderStatus,
         change: StatusChange,
     ) -> StoreResult<Transition> {
-        self.inner.transition(id, from, change).await
+        let Inner { link, marks, .. } = &*self.inner;
+        marks.tracked(link, self.is_tracked, &[id], self.inner.transition(id, from, change)).await
     }
 
     async fn by_user(
@@ -265,6 +285,7 @@ impl Debts for Inner {
     async fn settle(&self, key: &[u8]) -> StoreResult<()> {
         let Ok(id) = Uuid::from_slice(key).map(OrderId) else { return Ok(()) };
         self.book.settle(&self.link, id).await?;
+        self.marks.settle(&self.link, id).await?;
         let Some(standing) = self.book.read(&self.link, id).await? else { return Ok(()) };
         let order = &standing.order;
         let (months, buckets) = (UserLists::register(order.user_id), DayLists::register(order.day()));

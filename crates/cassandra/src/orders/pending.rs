@@ -66,10 +66,6 @@ const SLOT_US: i64 = 60_000_000;
 const SHARDS: i8 = 16;
 const SHARDS_AT_ONCE: usize = 8;
 const NOTES_AT_ONCE: usize = 8;
-/// A note of this age whose move was not decided will never be: nobody waits that long for a decision. If requests may
-/// take long, as long as so many of them.
-const FORGOTTEN_AFTER_US: i64 = 180_000_000;
-const FORGOTTEN_AFTER_REQUESTS: i64 = 10;
 /// How often all slots are read from their beginning, for notes of instances with a slow clock.
 const ALL_EVERY_US: i64 = 600_000_000;
 /// Slots this old are written to no more.
@@ -277,7 +273,7 @@ impl Inner {
     }
 
     /// Brings the lists up to date for every note that is old enough; says for how many.
-    async fn heal(&self) -> StoreResult<usize> {
+    pub(super) async fn heal(&self) -> StoreResult<usize> {
         let OrderOptions { heal_after, .. } = self.options;
         let now_us = stamps::real_now().as_millis() * 1_000;
         let to_us = now_us - i64::try_from(heal_after.as_micros()).unwrap_or(i64::MAX);
@@ -357,11 +353,10 @@ impl Inner {
             self.pending.remove(&self.link, note).await?;
             return Ok(Fate::Removed);
         }
-        // As long as nobody has taken its number, the move may still be decided.
+        // As long as nobody has taken its number and somebody may wait for it, the move may still be decided.
         let is_decided = stands.as_ref().is_some_and(|stands| stands.seq >= note.seq);
         let age_us = stamps::real_now().as_millis() * 1_000 - note.noted_us;
-        let request_us = self.link.settings().timeout.as_ms() * 1_000;
-        if !is_decided && age_us < FORGOTTEN_AFTER_US.max(request_us * FORGOTTEN_AFTER_REQUESTS) {
+        if !is_decided && age_us < self.link.given_up_after_us() {
             return Ok(Fate::Left);
         }
         if let Some(stands) = stands {

@@ -128,6 +128,20 @@ pub(super) const LISTED: &str =
 pub(super) type RawListed<'a> =
     (CqlTimestamp, Uuid, Uuid, &'a str, i32, &'a [u8], &'a str, CqlTimestamp, i64);
 
+/// The month or the day that the row stands under, and [`RawListed`] as far as it is there.
+pub(super) type RawListRow<'a> = (
+    i32,
+    CqlTimestamp,
+    Uuid,
+    Option<Uuid>,
+    Option<&'a str>,
+    Option<i32>,
+    Option<&'a [u8]>,
+    Option<&'a str>,
+    Option<CqlTimestamp>,
+    Option<i64>,
+);
+
 pub(super) fn listed(
     (created_at, id, user_id, geo_zone, bucket, body, status, updated_at, version): RawListed<'_>,
 ) -> StoreResult<Order> {

@@ -2,13 +2,14 @@
 
 use mobimir_core::policy::{CassandraSettings, Compaction, StatusLayout};
 
-use super::{Column, Sort, Table, TableOptions, columns};
+use super::{Column, Sort, Table, TableOptions, columns, unmirrored};
 
 pub(super) fn tables(settings: &CassandraSettings) -> Vec<Table> {
     let options = TableOptions::of(settings, 0);
     // Small tables that are changed in place.
     let small = TableOptions { compaction: Compaction::Leveled, ..options.clone() };
     vec![
+        unmirrored(&options),
         Table {
             name: "orders",
             comment: "an order by its id: where it stands, and a row a move, newest first",

@@ -1,0 +1,266 @@
+//! Orders as a migration sees them.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use mobimir_core::{
+    id::OrderId,
+    moving::{
+        Backlog, Facts, Found, InTable, Mark, Movable, OrderSide, Place, Range, Row, Rows, Scanned, Side,
+        Whole, WholeOrder, order_facts,
+    },
+    order::Order,
+    ports::{StoreError, StoreResult},
+    time::{Day, Timestamp},
+};
+use uuid::Uuid;
+
+use super::{
+    CassandraOrders, Inner, ORDERS_AT_ONCE,
+    by_day::DayLists,
+    copies::RawRow,
+    rows::{self, RawListRow, RawOrder, Written, cql_time},
+};
+use crate::{
+    link::{Decided, Owed},
+    marks::MarkedKey,
+    scans::{self, KeyBytes, decoded, key_place, no_table},
+};
+
+const ORDERS: &str = "orders";
+const BY_USER: &str = "orders_by_user";
+const BY_DAY: &str = "orders_by_day";
+
+/// How often a copy is put to decision while others put theirs.
+const PUT_DECISIONS_MAX: usize = 8;
+
+impl CassandraOrders {
+    /// These orders, as a migration sees them.
+    pub fn side(&self) -> OrderSide {
+        let view = |is_tracked| Arc::new(Self { inner: self.inner.clone(), is_tracked });
+        Side { port: view(false), tracked: view(true), moving: view(false) }
+    }
+}
+
+impl MarkedKey for OrderId {
+    fn to_bytes(self) -> Vec<u8> {
+        self.as_bytes().to_vec()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        Uuid::from_slice(bytes).ok().map(Self)
+    }
+
+    fn owed(self) -> Owed {
+        super::owed(self)
+    }
+}
+
+#[async_trait]
+impl Movable<WholeOrder> for CassandraOrders {
+    fn tables(&self) -> &'static [&'static str] {
+        &[ORDERS, BY_USER, BY_DAY]
+    }
+
+    async fn whole(&self, id: OrderId) -> StoreResult<Found<WholeOrder>> {
+        let Inner { link, marks, copies, .. } = &*self.inner;
+        let marked = marks.of(link, id).await?;
+        let standing = if marked.is_in_doubt {
+            // Whoever left the mark may have left a note, too, by which somebody would write the order later.
+            self.inner.heal().await?;
+            copies.read_decided(link, id).await?
+        } else {
+            copies.read(link, id).await?
+        };
+        Ok(Found { whole: standing.map(|standing| standing.whole), marks: marked.marks })
+    }
+
+    async fn ranges(&self, parts: usize) -> StoreResult<Vec<Range>> {
+        Ok(scans::ranges(1, parts))
+    }
+
+    async fn scan(&self, range: &Range, limit: usize) -> StoreResult<Scanned<WholeOrder>> {
+        let Inner { link, copies, .. } = &*self.inner;
+        let step = scans::step(link, &[&copies.keys], range, limit).await?;
+        let keys = step.rows.map(|rows| decoded(&rows, "ids of orders", |(id,): (Uuid,)| OrderId(id)));
+        scans::read_each(keys.transpose()?.unwrap_or_default(), step.next, |id| async move {
+            Ok(copies.read(link, id).await?.map(|standing| standing.whole))
+        })
+        .await
+    }
+
+    async fn put(&self, wholes: Vec<WholeOrder>, _now: Timestamp) -> StoreResult<()> {
+        stream::iter(wholes)
+            .map(|whole| self.inner.put(whole))
+            .buffer_unordered(ORDERS_AT_ONCE)
+            .try_collect()
+            .await
+    }
+
+    async fn in_tables(&self, whole: &WholeOrder) -> StoreResult<Vec<InTable>> {
+        let Inner { link, copies, by_user, by_day, .. } = &*self.inner;
+        let order = &whole.order;
+        let (stands, by_user, by_day) = futures_util::try_join!(
+            copies.read(link, order.id),
+            by_user.listing.row(link, by_user.partition(order), order.created_at, order.id.0),
+            by_day.listing.row(link, DayLists::partition(order), order.created_at, order.id.0),
+        )?;
+        let listed = |order: Option<Order>| order.as_ref().map(order_facts);
+        Ok(vec![
+            InTable { table: ORDERS, facts: stands.map(|stands| stands.whole.facts()) },
+            InTable { table: BY_USER, facts: listed(by_user) },
+            InTable { table: BY_DAY, facts: listed(by_day) },
+        ])
+    }
+
+    async fn rows(
+        &self,
+        table: &'static str,
+        after: Option<&Place>,
+        limit: usize,
+    ) -> StoreResult<Rows<OrderId>> {
+        let Inner { link, copies, by_user, by_day, .. } = &*self.inner;
+        let all = match table {
+            ORDERS => &copies.rows,
+            BY_USER => &by_user.listing.all,
+            BY_DAY => &by_day.listing.all,
+            other => return Err(no_table(other)),
+        };
+        let (rows, next) = scans::step_of_table(link, all, after, limit).await?;
+        let Some(rows) = rows else { return Ok(Rows { items: Vec::new(), next }) };
+        let items = match table {
+            ORDERS => decoded(&rows, "orders", standing_row)?,
+            _ => decoded(&rows, "lists of orders", |row: RawListRow<'_>| listed_row(row, table))?,
+        };
+        Ok(Rows { items, next })
+    }
+
+    async fn remove(&self, table: &'static str, row: &Row<OrderId>) -> StoreResult<()> {
+        let Inner { link, copies, by_user, by_day, .. } = &*self.inner;
+        let (owed, mut key) = (super::owed(row.key), KeyBytes(&row.place.0));
+        // Lists are stamped with the order's version: this one goes, and a later one stays.
+        let stamp_of = |version| if version == NO_VERSION { link.stamps().next() } else { version };
+        match table {
+            ORDERS => {
+                let (newest, version) = (key.i32()?, key.i64()?);
+                let version = (version != NO_VERSION).then_some(version);
+                match copies.erase(link, row.key, newest, version, owed).await? {
+                    // It has changed since it was met: whoever removes it looks again.
+                    Decided::Applied | Decided::Refused => Ok(()),
+                    Decided::Lost(failure) => Err(failure.of_write("erase")),
+                }
+            }
+            BY_USER => {
+                let (user, month, at, stamp) = (key.uuid()?, key.i32()?, key.time()?, stamp_of(key.i64()?));
+                link.write(&by_user.listing.remove, (stamp, user, month, at, row.key.0), owed).await
+            }
+            BY_DAY => {
+                let (day, bucket, at, stamp) = (key.i32()?, key.i32()?, key.time()?, stamp_of(key.i64()?));
+                link.write(&by_day.listing.remove, (stamp, day, bucket, at, row.key.0), owed).await
+            }
+            other => Err(no_table(other)),
+        }
+    }
+
+    async fn unmirrored(&self, limit: usize) -> StoreResult<Vec<Mark<OrderId>>> {
+        self.inner.marks.unmirrored(&self.inner.link, limit).await
+    }
+
+    async fn backlog(&self) -> StoreResult<Backlog> {
+        self.inner.marks.backlog::<OrderId>(&self.inner.link).await
+    }
+
+    async fn mirrored(&self, marks: &[Mark<OrderId>]) -> StoreResult<()> {
+        self.inner.marks.remove(&self.inner.link, marks).await
+    }
+}
+
+impl Inner {
+    /// Makes an order what a copy of it says, unless it is as new already, and lists it as it then is.
+    async fn put(&self, whole: WholeOrder) -> StoreResult<()> {
+        let id = whole.order.id;
+        let _turn = self.turns.of(id.as_bytes()).await;
+        let written = Written::new(whole.order.clone());
+        let mut stands = self.copies.read(&self.link, id).await?;
+        let mut lost = None;
+        for _ in 0..PUT_DECISIONS_MAX {
+            if let Some(stands) = &stands
+                && stands.whole.order.version >= whole.order.version
+            {
+                return self.list(&Written::new(stands.whole.order.clone())).await;
+            }
+            match self.copies.replace(&self.link, &whole, &written, stands.as_ref(), super::owed(id)).await? {
+                Decided::Applied => return self.list(&written).await,
+                Decided::Refused => {}
+                Decided::Lost(failure) => lost = Some(failure),
+            }
+            stands = self.copies.read_decided(&self.link, id).await?;
+        }
+        Err(match lost {
+            Some(failure) => failure.of_write("replace"),
+            None => StoreError::Unavailable {
+                what: format!("Cassandra, replace: order {id} is being changed by others"),
+                source: None,
+            },
+        })
+    }
+}
+
+/// Stands for a version that is not there.
+const NO_VERSION: i64 = i64::MIN;
+
+fn standing_row(raw: RawRow<'_>) -> Row<OrderId> {
+    let (id, seq, user_id, geo_zone, created_at, bucket, body, status, updated_at, version) = raw;
+    let raw = (|| {
+        Some(RawOrder {
+            id,
+            user_id: user_id?,
+            geo_zone: geo_zone?,
+            created_at: created_at?,
+            bucket: bucket?,
+            body: body?,
+            status: status?,
+            updated_at: updated_at?,
+            version: version?,
+        })
+    })();
+    let newest = seq.unwrap_or(-1).to_be_bytes();
+    let place = key_place(&[&newest, &version.unwrap_or(NO_VERSION).to_be_bytes()]);
+    Row { key: OrderId(id), facts: facts_of(raw), place }
+}
+
+fn listed_row(raw: RawListRow<'_>, table: &str) -> Row<OrderId> {
+    let (part, created_at, id, user_id, geo_zone, bucket, body, status, updated_at, version) = raw;
+    let is_by_day = table == BY_DAY;
+    // A row under another day than its own would say so.
+    let day = Day::from_number(part);
+    let is_elsewhere = is_by_day && rows::time(created_at).day() != day;
+    let said_at = if is_elsewhere { cql_time(day.start()) } else { created_at };
+    let raw = (|| {
+        Some(RawOrder {
+            id,
+            user_id: user_id?,
+            geo_zone: geo_zone?,
+            created_at: said_at,
+            bucket: bucket?,
+            body: body?,
+            status: status?,
+            updated_at: updated_at?,
+            version: version?,
+        })
+    })();
+    let (user, bucket) = (user_id.unwrap_or_default(), bucket.unwrap_or_default().to_be_bytes());
+    let (part, version) = (part.to_be_bytes(), version.unwrap_or(NO_VERSION).to_be_bytes());
+    let at = created_at.0.to_be_bytes();
+    let place = if is_by_day {
+        key_place(&[&part, &bucket, &at, &version])
+    } else {
+        key_place(&[user.as_bytes(), &part, &at, &version])
+    };
+    Row { key: OrderId(id), facts: facts_of(raw), place }
+}
+
+fn facts_of(raw: Option<RawOrder<'_>>) -> Facts {
+    raw.and_then(|raw| raw.decode().ok()).map_or_else(scans::unreadable, |order| order_facts(&order))
+}
