@@ -2,7 +2,7 @@
 
 use mobimir_core::policy::{CassandraSettings, Policy};
 
-use super::{Sort, Table, TableOptions, columns};
+use super::{Sort, Table, TableOptions, columns, unmirrored};
 
 pub(super) fn tables(settings: &CassandraSettings, policy: &Policy) -> Vec<Table> {
     let ttl_ms = policy.session_ttl_ms().max(policy.guest_session_ttl_ms());
@@ -10,6 +10,7 @@ pub(super) fn tables(settings: &CassandraSettings, policy: &Policy) -> Vec<Table
     // With buckets some partitions share all sessions; without, each session has its own and the bucket says nothing.
     let shared = settings.buckets.is_some_and(|buckets| buckets > 0);
     vec![
+        unmirrored(&options),
         Table {
             name: "sessions",
             comment: "a session by its id; after its insert changed by decision only",

@@ -79,7 +79,7 @@ impl Inner {
         let mut was_lost = None;
         for attempt in 0..DECISIONS_MAX {
             let columns = SessionRow::new(session, Some(stored), self.buckets, ours);
-            let row = UpdateRow { session: columns, expected: stored.version.0.cast_signed() };
+            let row = UpdateRow { session: columns, expected: Some(stored.version.0.cast_signed()) };
             match self.link.decide(&self.update, row, debts::owed(session, None)).await {
                 Ok(Decided::Applied) => return Ok(true),
                 Ok(Decided::Refused) if was_lost.is_none() => return Ok(false),
@@ -102,7 +102,7 @@ impl Inner {
     }
 
     /// Only tidies up: who reads the list would find out, too.
-    async fn unlist_merged(&self, stored: &Session) {
+    pub(super) async fn unlist_merged(&self, stored: &Session) {
         let Some(closed_at) = unmerged_since(stored) else { return };
         let (slot, stamp) = (super::rows::slot(closed_at), self.link.stamps().next());
         let values = (stamp, slot, super::rows::at(closed_at), stored.id.0);

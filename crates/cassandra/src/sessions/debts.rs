@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use mobimir_core::{
     id::SessionId,
+    moving::SessionKey,
     ports::StoreResult,
     secret::SecretHash,
     session::{RefreshToken, Session},
@@ -16,7 +17,10 @@ use super::{
     rows::{slot, unmerged_since},
     unmerged::SLOTS,
 };
-use crate::link::{Debts, Owed};
+use crate::{
+    link::{Debts, Owed},
+    marks::MarkedKey,
+};
 
 /// Each partition is a letter and a key.
 const SESSION: u8 = b's';
@@ -50,6 +54,12 @@ pub(super) fn owed(session: &Session, refresh: Option<&RefreshToken>) -> Owed {
 pub(super) fn owed_token(hash: SecretHash) -> Owed {
     let mut key = Vec::new();
     put(&mut key, TOKEN, &hash.0);
+    Owed(key)
+}
+
+pub(super) fn owed_session(id: SessionId) -> Owed {
+    let mut key = Vec::new();
+    put(&mut key, SESSION, id.as_bytes());
     Owed(key)
 }
 
@@ -93,6 +103,7 @@ impl Debts for Inner {
             match partition {
                 Partition::Session(id) => {
                     self.link.read_of_all_replicas(&self.read, self.key(SessionId(id))).await?;
+                    self.marks.settle(&self.link, SessionKey::Session(SessionId(id))).await?;
                 }
                 Partition::User(id) => {
                     let all = (id, CqlTimestamp(i64::MAX), i32::MAX);
@@ -100,6 +111,7 @@ impl Debts for Inner {
                 }
                 Partition::Token(hash) => {
                     self.link.read_of_all_replicas(&self.token, (hash.as_slice(),)).await?;
+                    self.marks.settle(&self.link, SessionKey::Token(SecretHash(hash))).await?;
                 }
                 Partition::Slot(slot) => {
                     let end = Timestamp::from_millis(i64::MAX).as_millis();
@@ -113,9 +125,41 @@ impl Debts for Inner {
     }
 }
 
+/// A mark's key is what is owed of it.
+impl MarkedKey for SessionKey {
+    fn to_bytes(self) -> Vec<u8> {
+        self.owed().0
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        match partitions(bytes)[..] {
+            [Partition::Session(id)] => Some(Self::Session(SessionId(id))),
+            [Partition::Token(hash)] => Some(Self::Token(SecretHash(hash))),
+            _ => None,
+        }
+    }
+
+    fn owed(self) -> Owed {
+        match self {
+            Self::Session(id) => owed_session(id),
+            Self::Token(hash) => owed_token(hash),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mark_is_read_back() {
+        for key in
+            [SessionKey::Session(SessionId(Uuid::from_u128(7))), SessionKey::Token(SecretHash([9; 32]))]
+        {
+            assert_eq!(SessionKey::from_bytes(&key.to_bytes()), Some(key));
+        }
+        assert_eq!(SessionKey::from_bytes(&owed_slot(3).0), None);
+    }
 
     #[test]
     fn a_key_names_every_partition() {

@@ -17,6 +17,7 @@
 mod change;
 mod debts;
 mod listing;
+mod moving;
 mod rows;
 mod tokens;
 mod unmerged;
@@ -29,6 +30,7 @@ use std::{
 use async_trait::async_trait;
 use mobimir_core::{
     id::{self, SessionId, UserId},
+    moving::SessionKey,
     page::Page,
     policy::{CassandraSettings, Entity, read_sees_write},
     ports::{SessionStore, StoreResult},
@@ -44,6 +46,7 @@ use self::rows::{
 use crate::{
     Cluster, ConnectError, DcState, StatementKind,
     link::{Debts, Link, Statement, damaged},
+    marks::Marks,
     registers::{RegisterRow, Registers},
     stamps,
     turns::Turns,
@@ -51,6 +54,8 @@ use crate::{
 
 pub struct CassandraSessions {
     inner: Arc<Inner>,
+    /// Whether what is written is marked.
+    is_tracked: bool,
 }
 
 struct Inner {
@@ -73,8 +78,10 @@ struct Inner {
     remove_unmerged: Statement,
     merged: Statement,
     registers: Registers,
-    /// Up to where this instance has seen a slot of `sessions_unmerged` to be done with.
-    done_to: Mutex<BTreeMap<i64, Timestamp>>,
+    marks: Marks,
+    copies: moving::Copies,
+    /// Up to where this instance has seen a slot of `sessions_unmerged` to be done with, and since when.
+    done_to: Mutex<BTreeMap<i64, (Timestamp, Timestamp)>>,
 }
 
 /// How often a decision is tried whose answer was lost and that was found not to have happened.
@@ -88,7 +95,7 @@ impl CassandraSessions {
         let inner = Arc::new(Inner::open(cluster, settings).await?);
         let debts: Arc<dyn Debts> = inner.clone();
         inner.link.watch(Arc::downgrade(&debts));
-        Ok(Self { inner })
+        Ok(Self { inner, is_tracked: false })
     }
 
     pub fn dc_state(&self) -> DcState {
@@ -99,7 +106,8 @@ impl CassandraSessions {
 #[async_trait]
 impl SessionStore for CassandraSessions {
     async fn insert(&self, session: Session, refresh: Option<RefreshToken>) -> StoreResult<()> {
-        self.inner.insert(&session, refresh).await
+        let keys = written_keys(&session, refresh.as_ref());
+        self.inner.tracked(self.is_tracked, &keys, self.inner.insert(&session, refresh)).await
     }
 
     async fn get(&self, id: SessionId, now: Timestamp) -> StoreResult<Option<Session>> {
@@ -118,7 +126,8 @@ impl SessionStore for CassandraSessions {
     }
 
     async fn use_refresh(&self, hash: SecretHash, now: Timestamp) -> StoreResult<RefreshUse> {
-        self.inner.use_refresh(hash, now).await
+        let keys = [SessionKey::Token(hash)];
+        self.inner.tracked(self.is_tracked, &keys, self.inner.use_refresh(hash, now)).await
     }
 
     async fn update(
@@ -127,7 +136,8 @@ impl SessionStore for CassandraSessions {
         expected: Version,
         refresh: Option<RefreshToken>,
     ) -> StoreResult<bool> {
-        self.inner.update(session, expected, refresh).await
+        let keys = written_keys(&session, refresh.as_ref());
+        self.inner.tracked(self.is_tracked, &keys, self.inner.update(session, expected, refresh)).await
     }
 
     async fn unmerged(
@@ -258,10 +268,21 @@ impl Inner {
                 )
                 .await?,
             registers: Registers::open(&link).await?,
+            marks: Marks::open(&link).await?,
+            copies: moving::Copies::open(&link).await?,
             done_to: Mutex::default(),
             turns: Turns::default(),
             link,
         })
+    }
+
+    async fn tracked<T>(
+        &self,
+        is_tracked: bool,
+        keys: &[SessionKey],
+        write: impl Future<Output = StoreResult<T>> + Send,
+    ) -> StoreResult<T> {
+        self.marks.tracked(&self.link, is_tracked, keys, write).await
     }
 
     async fn insert(&self, session: &Session, refresh: Option<RefreshToken>) -> StoreResult<()> {
@@ -326,6 +347,11 @@ impl Inner {
     async fn decided(&self, id: SessionId) -> StoreResult<Option<StoredSession>> {
         first_session(id, &self.link.read_decided(&self.read, self.key(id)).await?)
     }
+}
+
+fn written_keys(session: &Session, refresh: Option<&RefreshToken>) -> Vec<SessionKey> {
+    let token = refresh.map(|token| SessionKey::Token(token.hash));
+    [SessionKey::Session(session.id)].into_iter().chain(token).collect()
 }
 
 fn first_session(id: SessionId, rows: &QueryRowsResult) -> StoreResult<Option<StoredSession>> {

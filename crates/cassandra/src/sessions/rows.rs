@@ -113,7 +113,8 @@ pub(super) struct InsertRow<'a> {
 pub(super) struct UpdateRow<'a> {
     #[scylla(flatten)]
     pub(super) session: SessionRow<'a>,
-    pub(super) expected: i64,
+    /// None where there is no session yet.
+    pub(super) expected: Option<i64>,
 }
 
 impl<'a> SessionRow<'a> {
@@ -146,6 +147,27 @@ impl<'a> SessionRow<'a> {
             expires_at: at(session.expires_at),
             version: session.version.0.cast_signed(),
             changed_by,
+        }
+    }
+
+    /// The row that makes whatever is there into `session`, also what arrives late and was written before.
+    pub(super) fn whole(session: &'a Session, buckets: u16, changed_by: Uuid) -> Self {
+        fn set<T>(column: MaybeUnset<Option<T>>) -> MaybeUnset<Option<T>> {
+            match column {
+                MaybeUnset::Unset => MaybeUnset::Set(None),
+                set => set,
+            }
+        }
+        let row = Self::new(session, None, buckets, changed_by);
+        Self {
+            user_id: set(row.user_id),
+            state_at: set(row.state_at),
+            closed_into: set(row.closed_into),
+            merged: set(row.merged),
+            ip_address: set(row.ip_address),
+            user_agent: set(row.user_agent),
+            device: set(row.device),
+            ..row
         }
     }
 }

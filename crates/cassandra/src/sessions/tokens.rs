@@ -16,14 +16,14 @@ use crate::{
     stamps,
 };
 
-struct StoredToken {
-    session: SessionId,
-    expires_at: Timestamp,
-    used_by: Option<Uuid>,
+pub(super) struct StoredToken {
+    pub(super) session: SessionId,
+    pub(super) expires_at: Timestamp,
+    pub(super) used_by: Option<Uuid>,
 }
 
 /// That a token was used is remembered longer than the token, so that it is never forgotten before.
-const USE_KEPT_BEYOND_S: i64 = 60;
+pub(super) const USE_KEPT_BEYOND_S: i64 = 60;
 
 impl Inner {
     pub(super) async fn use_refresh(&self, hash: SecretHash, now: Timestamp) -> StoreResult<RefreshUse> {
@@ -69,12 +69,12 @@ impl Inner {
         first_token(&self.link.read(&self.token, (hash.0.as_slice(),)).await?)
     }
 
-    async fn decided_token(&self, hash: SecretHash) -> StoreResult<Option<StoredToken>> {
+    pub(super) async fn decided_token(&self, hash: SecretHash) -> StoreResult<Option<StoredToken>> {
         first_token(&self.link.read_decided(&self.token, (hash.0.as_slice(),)).await?)
     }
 }
 
-fn first_token(rows: &QueryRowsResult) -> StoreResult<Option<StoredToken>> {
+pub(super) fn first_token(rows: &QueryRowsResult) -> StoreResult<Option<StoredToken>> {
     type Raw = (Option<Uuid>, Option<CqlTimestamp>, Option<Uuid>);
     let row = rows.maybe_first_row::<Raw>().map_err(|error| damaged("a refresh token", error))?;
     // Without its session it has expired, and only its use is left.

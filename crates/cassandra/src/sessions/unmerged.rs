@@ -33,6 +33,8 @@ const ENTRIES_LATE_MS_MAX: i64 = 5 * 60_000;
 const SLOTS_KEPT_MS: i64 = 3_600_000;
 /// Unless they were noted since: by somebody whose clock is late.
 const SLOTS_NOTED_LATE_US_MAX: i64 = 1_800_000_000;
+/// How long an instance believes that a slot is done up to where it was: copies of sessions come later than anything.
+const DONE_BELIEVED_MS: i64 = 600_000;
 /// Entries that one call looks at. The rest is for the next.
 const ENTRIES_LOOKED_AT_MAX: usize = 5_000;
 
@@ -136,15 +138,22 @@ impl Inner {
 
     fn done_to(&self, slot: i64) -> Timestamp {
         let done_to = self.done_to.lock().unwrap_or_else(PoisonError::into_inner);
-        done_to.get(&slot).copied().unwrap_or_else(|| slot_end(slot - 1))
+        let believed =
+            |(_, since): &&(Timestamp, Timestamp)| stamps::real_now().since(*since) < DONE_BELIEVED_MS;
+        done_to.get(&slot).filter(believed).map_or_else(|| slot_end(slot - 1), |(done_to, _)| *done_to)
     }
 
-    fn set_done_to(&self, slot: i64, time: Option<Timestamp>) {
+    pub(super) fn set_done_to(&self, slot: i64, time: Option<Timestamp>) {
         let mut done_to = self.done_to.lock().unwrap_or_else(PoisonError::into_inner);
         match time.filter(|time| *time > slot_end(slot - 1)) {
-            Some(time) => done_to.insert(slot, time),
-            None => done_to.remove(&slot),
-        };
+            Some(time) => {
+                let now = stamps::real_now();
+                let (_, since) = done_to.get(&slot).copied().unwrap_or((time, now));
+                let since = if now.since(since) < DONE_BELIEVED_MS { since } else { now };
+                done_to.insert(slot, (time, since));
+            }
+            None => drop(done_to.remove(&slot)),
+        }
     }
 
     async fn remove(&self, slot: i64, entry: &Entry) {
