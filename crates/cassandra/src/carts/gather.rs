@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use mobimir_core::{
-    cart::{self, CartChange, Owner, StoredCart},
+    cart::{self, CartChange, Effect, Owner, StoredCart},
     id::{self, ChangeId},
-    time::Timestamp,
+    moving::WholeCart,
+    time::{Timestamp, Version},
 };
 use uuid::Uuid;
 
@@ -20,6 +21,14 @@ pub(super) struct Gathered {
     packed_id: Option<ChangeId>,
 }
 
+/// How new a cart is. It grows with every row that arrives, whatever the stamps of the writers say: an earlier stamp than
+/// one that is there still is one row more. Packing takes both along, so it changes nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Age {
+    latest: i64,
+    rows: i64,
+}
+
 /// How to pack a cart.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
@@ -29,6 +38,8 @@ pub(super) struct Plan {
     pub(super) touched_at: Timestamp,
     pub(super) expires_at: Timestamp,
     pub(super) created_at: Timestamp,
+    pub(super) version: i64,
+    pub(super) rows: i64,
     pub(super) removed: Vec<(Uuid, i64)>,
 }
 
@@ -36,6 +47,16 @@ impl StoredRow {
     /// When its cart was there at the latest.
     fn began_at(&self) -> Timestamp {
         self.created_at.unwrap_or(self.touched_at)
+    }
+}
+
+impl Age {
+    /// With what these rows add, each of which is there once.
+    fn with<'a>(self, rows: impl Iterator<Item = &'a (Uuid, i64)>) -> Self {
+        rows.fold(self, |age, (_, written_us)| Self {
+            latest: age.latest.max(*written_us),
+            rows: age.rows + 1,
+        })
     }
 }
 
@@ -65,11 +86,64 @@ impl Gathered {
     }
 
     pub(super) fn live(self, now: Timestamp) -> Option<StoredCart> {
+        self.cart().filter(|cart| cart.expires_at > now)
+    }
+
+    fn cart(self) -> Option<StoredCart> {
         let (created_at, updated_at, expires_at) = self.times()?;
-        if expires_at <= now {
-            return None;
-        }
         Some(StoredCart { changes: changes(self.current), created_at, updated_at, expires_at })
+    }
+
+    /// The cart with its version, whether it has ended or not.
+    pub(super) fn whole(self, owner: Owner) -> Option<WholeCart> {
+        let version = self.version();
+        Some(WholeCart { owner, cart: self.cart()?, version })
+    }
+
+    pub(super) fn version(&self) -> Version {
+        let Age { latest, rows } = self.packed_age().with(self.unpacked().iter());
+        Version(latest.saturating_add(rows).cast_unsigned())
+    }
+
+    fn packed_age(&self) -> Age {
+        let packed = self.rows().find(|row| row.is_packed());
+        packed.map_or(Age::default(), |row| Age { latest: row.version, rows: row.rows })
+    }
+
+    fn rows(&self) -> impl Iterator<Item = &StoredRow> {
+        self.current.iter().chain(&self.ended)
+    }
+
+    /// The keys of all rows that hold one change each.
+    pub(super) fn unpacked(&self) -> Vec<(Uuid, i64)> {
+        let single = self.rows().filter(|row| !row.is_packed());
+        single.map(|row| (row.id, row.written_us)).collect()
+    }
+
+    pub(super) fn packed_id(&self) -> Option<ChangeId> {
+        self.packed_id
+    }
+
+    /// How to make the cart what a copy says, whatever it was.
+    pub(super) fn replacement(&self, copy: &WholeCart, now: Timestamp) -> Plan {
+        let WholeCart { owner, cart, version } = copy;
+        let mut packed = cart::pack(ChangeId(id::fresh(now)), *owner, &cart.changes, now);
+        if let Effect::Packed(packed) = &mut packed.effect {
+            // No group is announced here: who reads the cart where it comes from would not learn of it.
+            for part in &mut packed.parts {
+                part.group = part.group.filter(|(_, announced_at)| *announced_at != now);
+            }
+        }
+        Plan {
+            expected: self.packed_id,
+            packed,
+            touched_at: cart.updated_at,
+            expires_at: cart.expires_at,
+            created_at: cart.created_at,
+            version: version.0.cast_signed(),
+            rows: 0,
+            removed: self.unpacked(),
+        }
     }
 
     /// Whether there are too many rows, or one would be gone before the cart is.
@@ -78,7 +152,7 @@ impl Gathered {
             return false;
         };
         let settled = |row: &&StoredRow| !row.is_packed() && row.written_us <= settled_us;
-        let many = self.current.iter().chain(&self.ended).filter(settled).count() > rows_max;
+        let many = self.rows().filter(settled).count() > rows_max;
         let short_lived = |row: &StoredRow| {
             (row.is_packed() || settled(&row)) && kept_until(row.touched_at, row.expires_at) < expires_at
         };
@@ -103,14 +177,24 @@ impl Gathered {
         let torn: Vec<Uuid> = self.current.iter().filter(left).map(|row| row.id).collect();
         taken.retain(|row| row.is_packed() || !torn.contains(&row.id));
         let touched_at = taken.iter().map(|row| row.touched_at).max()?;
-        let removed = taken
+        let removed: Vec<(Uuid, i64)> = taken
             .iter()
             .chain(self.ended.iter().filter(|row| settled(row)).take(rows_max))
             .filter(|row| !row.is_packed())
             .map(|row| (row.id, row.written_us))
             .collect();
         let packed = cart::pack(ChangeId(id::fresh(now)), owner, &changes(taken), now);
-        Some(Plan { expected: self.packed_id, packed, touched_at, expires_at, created_at, removed })
+        let Age { latest, rows } = self.packed_age().with(removed.iter());
+        Some(Plan {
+            expected: self.packed_id,
+            packed,
+            touched_at,
+            expires_at,
+            created_at,
+            version: latest,
+            rows,
+            removed,
+        })
     }
 }
 
@@ -134,7 +218,7 @@ fn changes(rows: Vec<StoredRow>) -> Vec<CartChange> {
 #[cfg(test)]
 mod tests {
     use mobimir_core::{
-        cart::{Effect, fold},
+        cart::fold,
         id::{ProductId, UserId},
     };
     use proptest::prelude::*;
@@ -163,6 +247,21 @@ mod tests {
             expires_at: at(touched_ms + lasts_ms),
             change: Some(change),
             created_at: None,
+            version: 0,
+            rows: 0,
+        }
+    }
+
+    fn packed_row(plan: Plan) -> StoredRow {
+        StoredRow {
+            id: Uuid::nil(),
+            written_us: 0,
+            touched_at: plan.touched_at,
+            expires_at: plan.expires_at,
+            created_at: Some(plan.created_at),
+            change: Some(plan.packed),
+            version: plan.version,
+            rows: plan.rows,
         }
     }
 
@@ -203,16 +302,33 @@ mod tests {
             let gathered = Gathered::of(stored.clone());
             if let Some(plan) = gathered.plan(OWNER, settled_us, rows_max, at(1_000)) {
                 stored.retain(|row| !plan.removed.contains(&(row.id, row.written_us)));
-                stored.push(StoredRow {
-                    id: Uuid::nil(),
-                    written_us: 0,
-                    touched_at: plan.touched_at,
-                    expires_at: plan.expires_at,
-                    created_at: Some(plan.created_at),
-                    change: Some(plan.packed),
-                });
+                // Somebody adds meanwhile, and with a late clock.
+                let others = [row(1_000, 1_500, 10_000, 0), row(1_001, 1, 10_000, 0)];
+                let mut unpacked = stored.clone();
+                unpacked.extend(gathered.rows().filter(|row| plan.removed.contains(&(row.id, row.written_us))).cloned());
+                let versions = |rows: &[StoredRow]| {
+                    let with = |others: &[StoredRow]| Gathered::of([rows, others].concat()).version();
+                    [with(&[]), with(&others[..1]), with(&others[1..]), with(&others)]
+                };
+                let before = versions(&unpacked);
+                prop_assert!(before[0] < before[1] && before[0] < before[2] && before[1] < before[3]);
+                stored.push(packed_row(plan));
+                prop_assert_eq!(versions(&stored), before);
                 prop_assert_eq!(quantity(stored, 1_000), expected);
             }
         }
+    }
+
+    #[test]
+    fn a_copy_replaces_whatever_was_there() {
+        let rows = vec![row(1, 0, 100, 1), row(2, 50, 100, 2), row(3, 900, 100, 4)];
+        let copied = Gathered::of(vec![row(8, 800, 500, 5), row(9, 910, 700, 6)]).cart().unwrap();
+        let copy = WholeCart { owner: OWNER, cart: copied.clone(), version: Version(77_777) };
+        let plan = Gathered::of(rows).replacement(&copy, at(1_000));
+        assert_eq!(plan.removed.len(), 3);
+        let whole = Gathered::of(vec![packed_row(plan)]).whole(OWNER).unwrap();
+        assert_eq!((whole.version, whole.cart.created_at), (copy.version, copied.created_at));
+        assert_eq!((whole.cart.updated_at, whole.cart.expires_at), (copied.updated_at, copied.expires_at));
+        assert_eq!(fold(&whole.cart.changes), fold(&copied.changes));
     }
 }

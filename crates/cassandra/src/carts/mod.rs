@@ -14,37 +14,43 @@
 
 mod gather;
 mod listing;
+mod moving;
+mod packing;
 mod rows;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use mobimir_core::{
     cart::{self, CartChange, CartPosition, Owner, StoredCart},
-    id::{self, ChangeId, IdSet},
+    id::{self, IdSet},
     page::Page,
     policy::{CassandraSettings, Entity},
     ports::{CartStore, StoreResult},
     time::Timestamp,
 };
 use quick_cache::sync::Cache;
-use scylla::{response::PagingState, value::CqlTimestamp};
+use scylla::response::{PagingState, query_result::QueryRowsResult};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use self::{
-    gather::{Gathered, Plan},
+    gather::Gathered,
     rows::{Batched, ChangeRow, StoredRow, TouchRow},
 };
 use crate::{
     Cluster, ConnectError, DcState, StatementKind,
-    link::{Debts, Decided, Link, Owed, Statement, damaged},
+    link::{Debts, Link, Owed, Statement, damaged},
+    marks::{MarkedKey, Marks},
     registers::Registers,
     stamps,
+    turns::Turns,
 };
 
 pub struct CassandraCarts {
     inner: Arc<Inner>,
+    /// Whether what is written is marked.
+    is_tracked: bool,
 }
 
 /// How carts are kept.
@@ -66,6 +72,9 @@ struct Inner {
     remove: Statement,
     touched: Statement,
     registers: Registers,
+    marks: Marks,
+    copies: moving::Copies,
+    turns: Turns,
     /// When this instance last listed a cart as touched.
     listed: Cache<Owner, Timestamp>,
     /// Carts that are being packed by this instance.
@@ -78,10 +87,6 @@ type PackedOwner = mobimir_core::id::SessionId;
 /// A cart is listed anew when this has passed since it was listed, so its last change is at most that much later.
 const LISTED_FOR_MS: i64 = 60_000;
 const LISTED_CARTS_MAX: usize = 100_000;
-/// Carts that one instance packs at the same time.
-const PACKED_AT_ONCE: usize = 4;
-/// Rows that go into one packed row at a time.
-const PACKED_ROWS_MAX: usize = 200;
 /// Bytes of a batch. A cluster refuses those of 50 KiB.
 const BATCHED_BYTES_MAX: usize = 30 * 1_024;
 /// What a row takes besides its body, about.
@@ -142,16 +147,18 @@ impl CassandraCarts {
                 .prepare(
                     "read",
                     Read,
-                    "SELECT change_id, written_us, touched_at, expires_at, body, created_at, pack_id \
-                    FROM {}.cart_changes WHERE owner_kind = ? AND owner = ?",
+                    &format!(
+                        "SELECT {} FROM {{}}.cart_changes WHERE owner_kind = ? AND owner = ?",
+                        rows::COLUMNS
+                    ),
                 )
                 .await?,
             pack: link
                 .prepare(
                     "pack",
                     Decision,
-                    "UPDATE {}.cart_changes USING TTL ? SET touched_at = ?, expires_at = ?, body = ?, created_at = ?, pack_id = ? \
-                    WHERE owner_kind = ? AND owner = ? AND change_id = ? AND written_us = ? IF pack_id = ?",
+                    "UPDATE {}.cart_changes USING TTL ? SET touched_at = ?, expires_at = ?, body = ?, created_at = ?, \
+                    pack_id = ?, version = ?, rows = ? WHERE owner_kind = ? AND owner = ? AND change_id = ? AND written_us = ? IF pack_id = ?",
                 )
                 .await?,
             remove: link
@@ -170,16 +177,19 @@ impl CassandraCarts {
                 )
                 .await?,
             registers: Registers::open(&link).await?,
+            marks: Marks::open(&link).await?,
+            copies: moving::Copies::open(&link).await?,
+            turns: Turns::default(),
             listed: Cache::new(LISTED_CARTS_MAX),
             packing: Mutex::default(),
-            packers: Semaphore::new(PACKED_AT_ONCE),
+            packers: Semaphore::new(packing::PACKED_AT_ONCE),
             link,
             options,
         };
         let inner = Arc::new(inner);
         let debts: Arc<dyn Debts> = inner.clone();
         inner.link.watch(Arc::downgrade(&debts));
-        Ok(Self { inner })
+        Ok(Self { inner, is_tracked: false })
     }
 
     pub fn dc_state(&self) -> DcState {
@@ -196,7 +206,9 @@ impl CartStore for CassandraCarts {
         expires_at: Timestamp,
         now: Timestamp,
     ) -> StoreResult<()> {
-        self.inner.append(owner, &changes, expires_at, now).await
+        let Inner { link, marks, .. } = &*self.inner;
+        let append = self.inner.append(owner, &changes, expires_at, now);
+        marks.tracked(link, self.is_tracked, &[owner], append).await
     }
 
     async fn read(&self, owner: Owner, now: Timestamp) -> StoreResult<Option<StoredCart>> {
@@ -289,77 +301,29 @@ impl Inner {
     }
 
     async fn gather(&self, owner: Owner) -> StoreResult<Gathered> {
+        self.gather_by(&self.read, owner).await
+    }
+
+    async fn gather_by(&self, read: &Statement, owner: Owner) -> StoreResult<Gathered> {
         let mut stored = Vec::new();
         let mut from = PagingState::start();
         loop {
-            let (rows, next) = self.link.read_page(&self.read, rows::key(owner), from).await?;
+            let (rows, next) = self.link.read_page(read, rows::key(owner), from).await?;
             stored.reserve(rows.rows_num().min(READ_PAGE_ROWS_HINT));
-            for row in rows.rows::<rows::Raw<'_>>().map_err(|error| damaged("a cart", error))? {
-                stored.push(StoredRow::decode(row.map_err(|error| damaged("a cart", error))?)?);
-            }
+            decode_into(&mut stored, &rows)?;
             match next {
                 Some(state) => from = state,
                 None => return Ok(Gathered::of(stored)),
             }
         }
     }
+}
 
-    /// Packs the cart in the background, if it is time.
-    fn pack_later(self: &Arc<Self>, owner: Owner, gathered: &Gathered, now: Timestamp) {
-        let settled_us = stamps::real_now().as_millis() * 1_000 - self.options.packed_after_ms * 1_000;
-        if !gathered.is_to_be_packed(self.options.rows_max, settled_us, now) {
-            return;
-        }
-        let key = PackedOwner::from(owner.uuid());
-        let is_first = self.packing.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
-        let Some(plan) = is_first.then(|| gathered.plan(owner, settled_us, PACKED_ROWS_MAX, now)).flatten()
-        else {
-            return;
-        };
-        let inner = self.clone();
-        tokio::spawn(async move {
-            if let Ok(_turn) = inner.packers.acquire().await
-                && let Err(error) = inner.carry_out(owner, plan).await
-            {
-                // The next who reads the cart will try again.
-                tracing::debug!(%error, "a cart could not be packed");
-            }
-            inner.packing.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
-        });
+fn decode_into(stored: &mut Vec<StoredRow>, rows: &QueryRowsResult) -> StoreResult<()> {
+    for row in rows.rows::<rows::Raw<'_>>().map_err(|error| damaged("a cart", error))? {
+        stored.push(StoredRow::decode(row.map_err(|error| damaged("a cart", error))?)?);
     }
-
-    async fn carry_out(&self, owner: Owner, plan: Plan) -> StoreResult<()> {
-        let Plan { expected, packed, touched_at, expires_at, created_at, removed } = plan;
-        let (kind, id) = rows::key(owner);
-        let pack = rows::PackRow {
-            ttl_s: stamps::ttl_s(kept_until(touched_at, expires_at)),
-            touched_at: CqlTimestamp(touched_at.as_millis()),
-            expires_at: CqlTimestamp(expires_at.as_millis()),
-            body: mobimir_codec::cart_change::encode(&packed),
-            created_at: CqlTimestamp(created_at.as_millis()),
-            pack_id: packed.id.0,
-            owner: (kind, id),
-            expected: expected.map(|id: ChangeId| id.0),
-        };
-        let mut statements = vec![&self.remove; removed.len()];
-        let mut removed: Vec<Batched> = removed
-            .into_iter()
-            .map(|(change, written_us)| Batched::Remove((kind, id, change, written_us)))
-            .collect();
-        // Whoever decided first, the cart folds to the same; a lost answer needs no asking back.
-        if pack.body.len() + removed.len() * ROW_BYTES < BATCHED_BYTES_MAX {
-            statements.push(&self.pack);
-            removed.push(Batched::Pack(pack));
-            let batch = self.link.batch("pack", &statements);
-            self.link.decide_batch(&batch, &removed, owed(owner)).await?;
-        } else if let Decided::Applied = self.link.decide(&self.pack, pack.values(), owed(owner)).await? {
-            // Rows that stay for a while count no second time; but they must all go at once, or one could be left
-            // that another covered.
-            let batch = self.link.batch("remove", &statements);
-            self.link.write_batch(&batch, &removed, owed(owner)).await?;
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// Rows in groups that a batch can hold, each with one at least.
@@ -390,9 +354,8 @@ fn owed(owner: Owner) -> Owed {
 #[async_trait]
 impl Debts for Inner {
     async fn settle(&self, key: &[u8]) -> StoreResult<()> {
-        let Some((kind, Ok(id))) = key.split_first().map(|(kind, id)| (*kind, Uuid::from_slice(id))) else {
-            return Ok(());
-        };
-        self.link.read_of_all_replicas(&self.read, (kind.cast_signed(), id)).await
+        let Some(owner) = Owner::from_bytes(key) else { return Ok(()) };
+        self.link.read_of_all_replicas(&self.read, rows::key(owner)).await?;
+        self.marks.settle(&self.link, owner).await
     }
 }

@@ -71,6 +71,8 @@ pub(super) struct PackRow {
     pub(super) body: Vec<u8>,
     pub(super) created_at: CqlTimestamp,
     pub(super) pack_id: Uuid,
+    pub(super) version: i64,
+    pub(super) rows: i64,
     pub(super) owner: OwnerKey,
     /// The packed row that this one replaces.
     pub(super) expected: Option<Uuid>,
@@ -118,7 +120,7 @@ impl TouchRow {
 }
 
 impl PackRow {
-    pub(super) fn values(&self) -> impl SerializeRow + '_ {
+    fn values(&self) -> impl SerializeRow + '_ {
         let (kind, owner) = self.owner;
         (
             self.ttl_s,
@@ -127,6 +129,8 @@ impl PackRow {
             self.body.as_slice(),
             self.created_at,
             self.pack_id,
+            self.version,
+            self.rows,
             kind,
             owner,
             Uuid::nil(),
@@ -156,9 +160,12 @@ impl SerializeRow for Batched {
     }
 }
 
-/// change_id, written_us, touched_at, expires_at, body, created_at, pack_id
+/// What is asked of a row: [`Raw`].
+pub(super) const COLUMNS: &str =
+    "change_id, written_us, touched_at, expires_at, body, created_at, version, rows";
+
 pub(super) type Raw<'a> =
-    (Uuid, i64, CqlTimestamp, CqlTimestamp, Option<&'a [u8]>, Option<CqlTimestamp>, Option<Uuid>);
+    (Uuid, i64, CqlTimestamp, CqlTimestamp, Option<&'a [u8]>, Option<CqlTimestamp>, Option<i64>, Option<i64>);
 
 /// A row as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -170,11 +177,14 @@ pub(super) struct StoredRow {
     pub(super) change: Option<CartChange>,
     /// For the packed row: when the cart began.
     pub(super) created_at: Option<Timestamp>,
+    /// And how new what went into it is: a version or the latest stamp, and so many rows beside.
+    pub(super) version: i64,
+    pub(super) rows: i64,
 }
 
 impl StoredRow {
     pub(super) fn decode(
-        (id, written_us, touched_at, expires_at, body, created_at, _): Raw<'_>,
+        (id, written_us, touched_at, expires_at, body, created_at, version, rows): Raw<'_>,
     ) -> StoreResult<Self> {
         let time = |time: CqlTimestamp| Timestamp::from_millis(time.0);
         let change = body.map(mobimir_codec::cart_change::decode).transpose();
@@ -185,6 +195,8 @@ impl StoredRow {
             expires_at: time(expires_at),
             change: change.map_err(|error| damaged("a change of a cart", error))?,
             created_at: created_at.map(time),
+            version: version.unwrap_or_default(),
+            rows: rows.unwrap_or_default(),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use mobimir_core::policy::{CassandraSettings, Policy};
 
-use super::{Sort, Table, TableOptions, columns};
+use super::{Sort, Table, TableOptions, columns, unmirrored};
 use crate::carts::kept_beyond_ms;
 
 pub(super) fn tables(settings: &CassandraSettings, policy: &Policy) -> Vec<Table> {
@@ -10,6 +10,7 @@ pub(super) fn tables(settings: &CassandraSettings, policy: &Policy) -> Vec<Table
     let ttl_ms = policy.user_cart_ttl_ms().map_or(0, |ttl_ms| ttl_ms + kept_beyond_ms(ttl_ms));
     let options = TableOptions::of(settings, ttl_ms);
     vec![
+        unmirrored(&options),
         Table {
             name: "cart_changes",
             comment: "a cart by its owner: a row a change, and under the nil id the packed ones, by decision only",
@@ -23,6 +24,8 @@ pub(super) fn tables(settings: &CassandraSettings, policy: &Policy) -> Vec<Table
                 ("body", "blob"),
                 ("created_at", "timestamp"),
                 ("pack_id", "uuid"),
+                ("version", "bigint"),
+                ("rows", "bigint"),
             ]),
             partition_key: vec!["owner_kind", "owner"],
             clustering: vec![("change_id", Sort::Ascending), ("written_us", Sort::Ascending)],
