@@ -22,7 +22,7 @@ use crate::support::{self, Fresh, Quiet};
 /// Packs whatever is older than the cluster's clocks can be apart on one machine.
 const EAGER: CartOptions = CartOptions { rows_max: 32, packed_after_ms: 20 };
 
-async fn open(fresh: &Fresh, policy: &Policy) -> Arc<dyn CartStore> {
+pub(crate) async fn open(fresh: &Fresh, policy: &Policy) -> Arc<CassandraCarts> {
     let settings = support::settings(policy, Entity::Carts);
     Arc::new(CassandraCarts::open(fresh.cluster.clone(), settings, EAGER).await.expect("carts can be opened"))
 }
@@ -42,12 +42,12 @@ fn conformance() {
     conform("default", support::options(5));
 }
 
-fn add(owner: Owner, now: Timestamp) -> CartChange {
+pub(crate) fn add(owner: Owner, now: Timestamp) -> CartChange {
     let effect = Effect::Add { product: ProductId(Uuid::from_u128(1)), quantity: 1, zone: None };
     CartChange { id: ChangeId(id::fresh(now)), at: now, origin: owner, keyed: false, effect }
 }
 
-fn owner() -> Owner {
+pub(crate) fn owner() -> Owner {
     Owner::User(UserId(id::fresh(SystemClock.now())))
 }
 

@@ -5,6 +5,7 @@
 mod carts;
 mod checkout;
 mod faults;
+mod moving;
 mod order_lists;
 mod orders;
 mod partitions;

@@ -32,7 +32,11 @@ pub(crate) const EAGER: OrderOptions =
 pub(crate) const CALM: OrderOptions =
     OrderOptions { heal_every: Duration::from_secs(3_600), heal_after: Duration::from_secs(3_600) };
 
-async fn open(cluster: &Arc<Cluster>, policy: &Policy, options: OrderOptions) -> Arc<CassandraOrders> {
+pub(crate) async fn open(
+    cluster: &Arc<Cluster>,
+    policy: &Policy,
+    options: OrderOptions,
+) -> Arc<CassandraOrders> {
     let settings = support::settings(policy, Entity::Orders);
     open_with(cluster, settings, policy.orders.buckets, options).await
 }

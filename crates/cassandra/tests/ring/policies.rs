@@ -23,7 +23,7 @@ use crate::{
 /// How long a policy that gives a promise up may take to keep it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn options(policy: &Policy) -> ConformanceOptions {
+pub(crate) fn options(policy: &Policy) -> ConformanceOptions {
     let gives_up = !policy.given_up().is_empty();
     ConformanceOptions {
         cases: 2,

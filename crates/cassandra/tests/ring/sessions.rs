@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use crate::support::{self, Fresh, until_answered};
 
-async fn open(fresh: &Fresh, policy: &Policy) -> Arc<dyn SessionStore> {
+pub(crate) async fn open(fresh: &Fresh, policy: &Policy) -> Arc<CassandraSessions> {
     let settings = support::settings(policy, Entity::Sessions);
     Arc::new(CassandraSessions::open(fresh.cluster.clone(), settings).await.expect("sessions can be opened"))
 }
@@ -44,7 +44,7 @@ fn conformance_with_a_partition_each() {
     conform("default", options());
 }
 
-fn session(now: Timestamp) -> Session {
+pub(crate) fn session(now: Timestamp) -> Session {
     Session {
         id: SessionId(id::fresh(now)),
         holder: Holder::User(UserId(id::fresh(now))),
@@ -60,7 +60,7 @@ fn session(now: Timestamp) -> Session {
     }
 }
 
-fn token(session: &Session) -> RefreshToken {
+pub(crate) fn token(session: &Session) -> RefreshToken {
     let hash = SecretHash(mobimir_core::secret::random_bytes());
     RefreshToken { hash, session: session.id, expires_at: session.expires_at }
 }

@@ -1,0 +1,249 @@
+//! What a migration asks of these stores, on a real ring.
+
+use mobimir_core::{
+    moving::{Movables, SessionKey, WholeOrder, WholeSession},
+    order::{Order, OrderStatus, StatusChange},
+    policy::{Entity, StatusLayout},
+    session::{RefreshToken, RefreshUse, Session},
+    time::{Clock, SystemClock, Timestamp},
+};
+use mobimir_testkit::{conformance, model::ModelStore};
+
+use crate::{
+    carts,
+    orders::{self, CALM, block_on, change, order, user},
+    policies, sessions,
+    support::{self, Fresh},
+};
+
+const HOUR_US: i64 = 3_600_000_000;
+
+fn conform_orders(policy_name: &str) {
+    let ring = support::shared();
+    let policy = support::policy(policy_name);
+    let factory = || async {
+        let fresh = support::fresh(ring.ring, &policy, &[Entity::Orders]).await;
+        let orders = orders::open(&fresh.cluster, &policy, Default::default()).await;
+        Movables { orders: orders.side(), ..ModelStore::movables() }
+    };
+    conformance::moving_orders(&factory, policies::options(&policy));
+}
+
+fn conform_sessions(policy_name: &str) {
+    let ring = support::shared();
+    let policy = support::policy(policy_name);
+    let factory = || async {
+        let fresh = support::fresh(ring.ring, &policy, &[Entity::Sessions]).await;
+        Movables { sessions: sessions::open(&fresh, &policy).await.side(), ..ModelStore::movables() }
+    };
+    conformance::moving_sessions(&factory, policies::options(&policy));
+}
+
+#[test]
+fn orders_with_the_status_in_a_column() {
+    conform_orders("default");
+}
+
+#[test]
+fn orders_with_a_log_of_statuses() {
+    let settings = support::settings(&support::policy("status-log"), Entity::Orders);
+    assert_eq!(settings.status, Some(StatusLayout::Log));
+    conform_orders("status-log");
+}
+
+#[test]
+fn sessions_with_a_partition_each() {
+    conform_sessions("default");
+}
+
+#[test]
+fn sessions_in_shared_partitions() {
+    let settings = support::settings(&support::policy("bucketed"), Entity::Sessions);
+    assert!(settings.buckets.is_some_and(|buckets| buckets > 0));
+    conform_sessions("bucketed");
+}
+
+#[test]
+fn all_carts() {
+    let ring = support::shared();
+    let policy = support::policy("default");
+    let factory = || async {
+        let fresh = support::fresh(ring.ring, &policy, &[Entity::Carts]).await;
+        Movables { carts: carts::open(&fresh, &policy).await.side(), ..ModelStore::movables() }
+    };
+    conformance::moving_carts(&factory, policies::options(&policy));
+}
+
+/// A mark is there before the write, and does not go while nobody knows what became of it.
+#[test]
+fn a_write_that_fails_leaves_its_mark() {
+    let ring = support::shared();
+    let policy = support::policy("default");
+    block_on(async {
+        let fresh = support::fresh(ring.ring, &policy, &[Entity::Orders]).await;
+        let side = orders::open(&fresh.cluster, &policy, CALM).await.side();
+        let (lost, kept) =
+            (order(user(), "lost", SystemClock.now()), order(user(), "kept", SystemClock.now()));
+        side.tracked.insert(vec![kept.clone()]).await.unwrap();
+        {
+            let _tables = support::TABLES.lock().await;
+            let cql = format!("DROP TABLE {}.orders_by_day", fresh.cluster.keyspace(Entity::Orders));
+            support::change_tables(fresh.cluster.session(), &cql).await;
+        }
+        side.tracked.insert(vec![lost.clone()]).await.expect_err("a table is missing");
+        let marked = side.moving.unmirrored(10).await.unwrap();
+        let marked: Vec<_> = marked.iter().map(|mark| mark.key).collect();
+        assert_eq!(marked, [kept.id, lost.id], "the longest marked first");
+        assert_eq!(side.moving.backlog().await.unwrap().entities, 2);
+        let found = side.moving.whole(lost.id).await.unwrap();
+        assert_eq!(found.marks, [], "the write may still happen");
+        let found = side.moving.whole(kept.id).await.unwrap();
+        assert_eq!(found.marks.len(), 1);
+        side.moving.mirrored(&found.marks).await.unwrap();
+        assert_eq!(side.moving.backlog().await.unwrap().entities, 1);
+    });
+}
+
+async fn run(fresh: &Fresh, cql: &str) {
+    let session = fresh.cluster.session();
+    support::answered(cql, || session.query_unpaged(cql, ())).await;
+}
+
+/// The stamp of a first write that was begun now.
+fn first_write_us() -> i64 {
+    SystemClock.now().as_millis() * 1_000 - HOUR_US
+}
+
+fn whole(order: &Order, statuses: &[OrderStatus], at: Timestamp) -> WholeOrder {
+    let changes = statuses.iter().map(|status| StatusChange { status: *status, at, operator: None });
+    let status = statuses.last().copied().unwrap_or(order.status);
+    let order = Order { status, updated_at: at, version: order.version.next(at), ..order.clone() };
+    WholeOrder { order, history: changes.collect() }
+}
+
+/// An earlier attempt has moved the order on this side, further than the copy that is newer.
+#[test]
+fn an_order_that_is_put_wins_over_what_was_decided_before_and_what_is_written_late() {
+    let ring = support::shared();
+    for name in ["default", "status-log"] {
+        let policy = support::policy(name);
+        let is_log = support::settings(&policy, Entity::Orders).status == Some(StatusLayout::Log);
+        block_on(async {
+            let fresh = support::fresh(ring.ring, &policy, &[Entity::Orders]).await;
+            let side = orders::open(&fresh.cluster, &policy, CALM).await.side();
+            let now = SystemClock.now();
+            let made = order(user(), "diverged", now);
+            side.port.insert(vec![made.clone()]).await.unwrap();
+            let steps =
+                [(OrderStatus::Paid, OrderStatus::Shipped), (OrderStatus::Shipped, OrderStatus::Delivered)];
+            for (from, to) in steps {
+                side.port.transition(made.id, from, change(to)).await.unwrap();
+            }
+            let later = now.plus_s(60);
+            let cancelled = whole(&made, &[OrderStatus::Paid, OrderStatus::Cancelled], later);
+            side.moving.put(vec![cancelled.clone()], now).await.unwrap();
+            let stored = side.moving.whole(made.id).await.unwrap().whole;
+            assert_eq!(stored.as_ref(), Some(&cancelled), "{name}");
+            assert_eq!(side.port.history(made.id).await.unwrap(), cancelled.history, "{name}");
+
+            // One that is put where nothing was, and whose first write by the port comes after it.
+            let late = order(user(), "late", now);
+            let shipped = whole(&late, &[OrderStatus::Paid, OrderStatus::Shipped], later);
+            side.moving.put(vec![shipped.clone()], now).await.unwrap();
+            let (more, stands) = if is_log { ("", "") } else { (", stands_at, moves", ", 'paid', 0") };
+            let cql = format!(
+                "INSERT INTO {}.orders (order_id, seq, user_id, geo_zone, created_at, bucket, total, body, status, at, \
+                updated_at, version{more}) VALUES ({}, 0, {}, 'SPB', 5, 9, '0.00', 0x00, 'paid', 5, 5, 5{stands}) \
+                USING TIMESTAMP {}",
+                fresh.cluster.keyspace(Entity::Orders),
+                late.id,
+                late.user_id,
+                first_write_us()
+            );
+            run(&fresh, &cql).await;
+            assert_eq!(side.moving.whole(late.id).await.unwrap().whole, Some(shipped), "{name}");
+        });
+    }
+}
+
+/// Larger than what a batch may hold that decides nothing.
+#[test]
+fn a_large_order_is_put_whole() {
+    let ring = support::shared();
+    let policy = support::policy("default");
+    block_on(async {
+        let fresh = support::fresh(ring.ring, &policy, &[Entity::Orders]).await;
+        let side = orders::open(&fresh.cluster, &policy, CALM).await.side();
+        let now = SystemClock.now();
+        let small = order(user(), "large", now);
+        let large = Order { shipping_address: Some("a".repeat(200_000)), ..small };
+        let copy = WholeOrder { history: vec![large.first_change()], order: large.clone() };
+        side.moving.put(vec![copy.clone()], now).await.unwrap();
+        assert_eq!(side.moving.whole(large.id).await.unwrap().whole, Some(copy));
+    });
+}
+
+#[test]
+fn a_session_that_is_put_wins_over_what_is_written_late() {
+    let ring = support::shared();
+    let policy = support::policy("default");
+    block_on(async {
+        let fresh = support::fresh(ring.ring, &policy, &[Entity::Sessions]).await;
+        let side = sessions::open(&fresh, &policy).await.side();
+        let now = SystemClock.now();
+        let first = sessions::session(now);
+        let put = Session { version: first.version.next(now.plus_s(60)), ..first.clone() };
+        let token: RefreshToken = sessions::token(&first);
+        let used = WholeSession::Token { token, used: true };
+        side.moving.put(vec![WholeSession::Session(put.clone()), used.clone()], now).await.unwrap();
+        let keyspace = fresh.cluster.keyspace(Entity::Sessions);
+        let stamp = first_write_us();
+        let late = format!(
+            "UPDATE {keyspace}.sessions USING TTL 600 AND TIMESTAMP {stamp} SET device = 'late', version = 5, \
+            state = 'revoked' WHERE bucket = 0 AND session_id = {}",
+            first.id
+        );
+        run(&fresh, &late).await;
+        let stored = side.moving.whole(SessionKey::Session(first.id)).await.unwrap().whole;
+        assert_eq!(stored, Some(WholeSession::Session(put)));
+        assert_eq!(side.port.use_refresh(token.hash, now).await.unwrap(), RefreshUse::Again(first.id));
+        let hash: String = token.hash.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        let late = format!(
+            "INSERT INTO {keyspace}.refresh_tokens (hash, session_id, expires_at) VALUES (0x{hash}, {}, 5) \
+            USING TTL 600 AND TIMESTAMP {stamp}",
+            first.id
+        );
+        run(&fresh, &late).await;
+        assert_eq!(side.moving.whole(SessionKey::Token(token.hash)).await.unwrap().whole, Some(used));
+    });
+}
+
+/// A cart that was changed on this side is replaced as a whole, by one that knows nothing of these changes.
+#[test]
+fn a_cart_that_is_put_replaces_what_was_added_just_before() {
+    let ring = support::shared();
+    let policy = support::policy("default");
+    block_on(async {
+        let fresh = support::fresh(ring.ring, &policy, &[Entity::Carts]).await;
+        let side = carts::open(&fresh, &policy).await.side();
+        let (owner, other, now) = (carts::owner(), carts::owner(), SystemClock.now());
+        let expires_at = now.plus_s(3_600);
+        for owner in [owner, owner, owner, other] {
+            side.port.append(owner, vec![carts::add(owner, now)], expires_at, now).await.unwrap();
+        }
+        let mut copy = side.moving.whole(other).await.unwrap().whole.unwrap();
+        copy.owner = owner;
+        let stored = side.moving.whole(owner).await.unwrap().whole.unwrap();
+        copy.version = stored.version;
+        side.moving.put(vec![copy.clone()], now).await.unwrap();
+        assert_eq!(side.moving.whole(owner).await.unwrap().whole.unwrap().cart.changes.len(), 3);
+        copy.version = stored.version.next(now);
+        side.moving.put(vec![copy.clone()], now).await.unwrap();
+        let put = side.moving.whole(owner).await.unwrap().whole.unwrap();
+        assert_eq!((put.version, put.cart.changes.len()), (copy.version, 1));
+        assert_eq!(mobimir_core::cart::fold(&put.cart.changes), mobimir_core::cart::fold(&copy.cart.changes));
+        // What is added then makes it newer than the copy.
+        side.port.append(owner, vec![carts::add(owner, now)], expires_at, now).await.unwrap();
+        assert!(side.moving.whole(owner).await.unwrap().whole.unwrap().version > copy.version);
+    });
+}
