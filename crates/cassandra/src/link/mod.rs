@@ -20,7 +20,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures_util::future::{Either, join_all, select};
 use mobimir_core::{
-    policy::{CassandraSettings, Entity, Level, read_sees_write},
+    policy::{CassandraSettings, Entity},
     ports::{StoreError, StoreResult},
 };
 use scylla::{
@@ -146,15 +146,7 @@ impl Link {
         name: &'static str,
         cql: &str,
     ) -> Result<Statement, crate::ConnectError> {
-        let CassandraSettings { read, write, replication, .. } = &self.settings;
-        let sees = |level: &Level| {
-            let dcs = || replication.keys();
-            dcs().all(|writer| {
-                dcs().all(|reader| read_sees_write((*write, writer), (*level, reader), replication))
-            })
-        };
-        let read = [*read, Level::Quorum].into_iter().find(sees).unwrap_or(Level::All);
-        let settings = CassandraSettings { read, ..self.settings.clone() };
+        let settings = statement::seeing_every_write(&self.settings);
         let cql = cql.replace("{}", &self.keyspace);
         Statement::prepare(&self.cluster, &settings, name, Read, &cql).await
     }

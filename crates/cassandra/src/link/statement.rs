@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mobimir_core::policy::{CassandraSettings, Level, SerialLevel};
+use mobimir_core::policy::{CassandraSettings, Level, SerialLevel, read_sees_write};
 use scylla::statement::{
     Consistency, SerialConsistency,
     batch::{Batch, BatchType},
@@ -147,6 +147,20 @@ fn attempt_timeout(settings: &CassandraSettings) -> Duration {
     Duration::from_millis(settings.timeout.as_ms().unsigned_abs() * 3 / 5)
 }
 
+/// The same with a level for reads that meets every acknowledged write, from whichever data centre to whichever.
+pub(super) fn seeing_every_write(settings: &CassandraSettings) -> CassandraSettings {
+    let CassandraSettings { read, write, replication, .. } = settings;
+    let sees = |level: &Level| {
+        let of_all = |writer: &String| {
+            replication.keys().all(|reader| read_sees_write((*write, writer), (*level, reader), replication))
+        };
+        replication.keys().all(of_all)
+    };
+    // No policy reads at EACH_QUORUM, because a lost data centre would stop it. What moves can wait.
+    let read = [*read, Level::Quorum, Level::EachQuorum].into_iter().find(sees).unwrap_or(Level::All);
+    CassandraSettings { read, ..settings.clone() }
+}
+
 pub(crate) fn consistency(level: Level) -> Consistency {
     match level {
         Level::Any => Consistency::Any,
@@ -165,5 +179,28 @@ fn serial_consistency(level: SerialLevel) -> SerialConsistency {
     match level {
         SerialLevel::LocalSerial => SerialConsistency::LocalSerial,
         SerialLevel::Serial => SerialConsistency::Serial,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mobimir_core::policy::{BUILT_IN, Entity, Policy};
+
+    use super::*;
+
+    #[test]
+    fn what_moves_is_read_where_it_was_written() {
+        let level = |policy: &str, entity, write, read| {
+            let text = BUILT_IN.iter().find(|built_in| built_in.name == policy).unwrap().text;
+            let policy = Policy::parse(text, policy).unwrap();
+            let settings = policy.placement(entity).unwrap().cassandra.clone().unwrap();
+            assert!(settings.replication.len() > 1);
+            seeing_every_write(&CassandraSettings { write, read, ..settings }).read
+        };
+        let orders = |write, read| level("default", Entity::Orders, write, read);
+        assert_eq!(orders(Level::EachQuorum, Level::LocalQuorum), Level::LocalQuorum);
+        assert_eq!(orders(Level::Quorum, Level::One), Level::Quorum);
+        assert_eq!(orders(Level::LocalQuorum, Level::LocalQuorum), Level::EachQuorum);
+        assert_eq!(orders(Level::One, Level::Quorum), Level::All);
     }
 }
