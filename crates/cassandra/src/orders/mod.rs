@@ -227,12 +227,17 @@ impl Inner {
         self.write_new(&written).await.map_err(unknown)?;
         self.remove_later(note);
         self.plan.wrote(&written.order);
+        self.count(&written);
+        Ok(true)
+    }
+
+    /// Counts an order that is new in its lists.
+    fn count(&self, written: &Written) {
         let (day, bucket) = DayLists::partition(&written.order);
         let (user, month) = self.by_user.partition(&written.order);
         let (meter, bytes) = (self.link.partitions(), written.row_bytes());
         meter.wrote("orders_by_day", format!("{day},{bucket}"), 1, bytes);
         meter.wrote("orders_by_user", format!("{user},{month}"), 1, bytes);
-        Ok(true)
     }
 
     /// All rows of an order as it is first written. Safe to repeat, by anyone, at any time.

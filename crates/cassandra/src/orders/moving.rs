@@ -191,7 +191,12 @@ impl Inner {
                 return self.list(&Written::new(stands.whole.order.clone())).await;
             }
             match self.copies.replace(&self.link, &whole, &written, stands.as_ref(), super::owed(id)).await? {
-                Decided::Applied => return self.list(&written).await,
+                Decided::Applied => {
+                    if stands.is_none() {
+                        self.count(&written);
+                    }
+                    return self.list(&written).await;
+                }
                 Decided::Refused => {}
                 Decided::Lost(failure) => lost = Some(failure),
             }

@@ -126,8 +126,7 @@ impl SessionStore for CassandraSessions {
     }
 
     async fn use_refresh(&self, hash: SecretHash, now: Timestamp) -> StoreResult<RefreshUse> {
-        let keys = [SessionKey::Token(hash)];
-        self.inner.tracked(self.is_tracked, &keys, self.inner.use_refresh(hash, now)).await
+        self.inner.use_refresh(hash, now, self.is_tracked).await
     }
 
     async fn update(
@@ -288,16 +287,21 @@ impl Inner {
     async fn insert(&self, session: &Session, refresh: Option<RefreshToken>) -> StoreResult<()> {
         let (stamp, first) = (self.link.stamps().next(), self.link.stamps().first_write());
         let columns = SessionRow::new(session, None, self.buckets, id::fresh(session.created_at));
-        if self.buckets > 0 {
-            // Otherwise every partition has one row.
-            let (bucket, _) = self.key(session.id);
-            self.link.partitions().wrote("sessions", bucket.to_string(), 1, SESSION_BYTES);
-        }
+        self.count(session.id);
         let row = InsertRow { session: columns, stamp: first };
         let mut batched = vec![Batched::Session(Box::new(row))];
         batched.extend(ListedRow::of(session, stamp).map(Batched::Listed));
         batched.extend(refresh.map(|token| Batched::Token(TokenRow { token, stamp: first })));
         self.write(batched, UnmergedRow::of(session, stamp), debts::owed(session, refresh.as_ref())).await
+    }
+
+    /// Counts a session that is new.
+    fn count(&self, id: SessionId) {
+        if self.buckets > 0 {
+            // Otherwise every partition has one row.
+            let (bucket, _) = self.key(id);
+            self.link.partitions().wrote("sessions", bucket.to_string(), 1, SESSION_BYTES);
+        }
     }
 
     /// Writes rows, with what a slot needs to be found. If that is not acknowledged, nobody learns of the session, and what

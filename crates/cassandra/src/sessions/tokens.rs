@@ -2,6 +2,7 @@
 
 use mobimir_core::{
     id::SessionId,
+    moving::SessionKey,
     ports::{StoreError, StoreResult},
     secret::SecretHash,
     session::RefreshUse,
@@ -26,7 +27,12 @@ pub(super) struct StoredToken {
 pub(super) const USE_KEPT_BEYOND_S: i64 = 60;
 
 impl Inner {
-    pub(super) async fn use_refresh(&self, hash: SecretHash, now: Timestamp) -> StoreResult<RefreshUse> {
+    pub(super) async fn use_refresh(
+        &self,
+        hash: SecretHash,
+        now: Timestamp,
+        is_tracked: bool,
+    ) -> StoreResult<RefreshUse> {
         let _turn = self.turns.of(&hash.0).await;
         let stored = match self.token(hash).await? {
             None if !self.sees_writes => self.decided_token(hash).await?,
@@ -38,6 +44,12 @@ impl Inner {
         if token.used_by.is_some() {
             return Ok(RefreshUse::Again(token.session));
         }
+        // Only from here on something changes: whoever tries tokens that are none leaves no marks.
+        let keys = [SessionKey::Token(hash)];
+        self.tracked(is_tracked, &keys, self.use_up(hash, &token)).await
+    }
+
+    async fn use_up(&self, hash: SecretHash, token: &StoredToken) -> StoreResult<RefreshUse> {
         let ours = fresh_id();
         let mut was_lost = None;
         for attempt in 0..DECISIONS_MAX {

@@ -101,6 +101,21 @@ fn a_write_that_fails_leaves_its_mark() {
         assert_eq!(found.marks.len(), 1);
         side.moving.mirrored(&found.marks).await.unwrap();
         assert_eq!(side.moving.backlog().await.unwrap().entities, 1);
+
+        // One that was left an hour ago goes by being copied.
+        let old = order(user(), "old", SystemClock.now()).id;
+        let (seal, shard) = (first_write_us(), old.as_bytes()[15] % 32);
+        let cql = format!(
+            "INSERT INTO {}.unmirrored (shard, key, seal, since) VALUES ({shard}, 0x{}, {seal}, 5) \
+            USING TIMESTAMP {seal}",
+            fresh.cluster.keyspace(Entity::Orders),
+            old.0.simple()
+        );
+        run(&fresh, &cql).await;
+        let found = side.moving.whole(old).await.unwrap();
+        assert_eq!((found.whole, found.marks.len()), (None, 1));
+        side.moving.mirrored(&found.marks).await.unwrap();
+        assert_eq!(side.moving.backlog().await.unwrap().entities, 1);
     });
 }
 

@@ -166,10 +166,12 @@ impl Inner {
                 expected: stored.as_ref().map(|stored| stored.version.0.cast_signed()),
             };
             if let Decided::Applied = self.link.decide(&self.update, row, debts::owed(session, None)).await? {
-                if let Some(stored) = stored
-                    && unmerged_since(&stored) != unmerged_since(session)
-                {
-                    self.unlist_merged(&stored).await;
+                match stored {
+                    Some(stored) if unmerged_since(&stored) != unmerged_since(session) => {
+                        self.unlist_merged(&stored).await;
+                    }
+                    Some(_) => {}
+                    None => self.count(session.id),
                 }
                 return Ok(());
             }
@@ -184,13 +186,13 @@ impl Inner {
         let mut rows: Vec<Batched<'_>> =
             ListedRow::of(session, stamp).into_iter().map(Batched::Listed).collect();
         let unmerged = UnmergedRow::of(session, stamp);
-        if let Some(row) = &unmerged {
-            // It may be a slot that somebody was done with long ago.
-            let entry = rows::slot(row.closed_at);
-            rows.push(Batched::Register(RegisterRow { list: SLOTS.to_owned(), entry, stamp }));
-            self.set_done_to(entry, None);
-        }
-        self.write(rows, unmerged, debts::owed(session, None)).await
+        // It may be one that somebody was done with long ago.
+        let slot = unmerged.as_ref().map(|row| rows::slot(row.closed_at));
+        let register = |entry| RegisterRow { list: SLOTS.to_owned(), entry, stamp };
+        rows.extend(slot.map(register).map(Batched::Register));
+        self.write(rows, unmerged, debts::owed(session, None)).await?;
+        slot.into_iter().for_each(|slot| self.set_done_to(slot, None));
+        Ok(())
     }
 
     /// A token that was used stays so, whatever a copy says.
@@ -205,7 +207,7 @@ impl Inner {
         for attempt in 0..PUT_DECISIONS_MAX {
             match &stored {
                 Some(StoredToken { used_by: None, .. }) if is_used => {
-                    return self.use_refresh(*hash, now).await.map(|_| ());
+                    return self.use_refresh(*hash, now, false).await.map(|_| ());
                 }
                 Some(_) => return Ok(()),
                 None => {}
