@@ -138,6 +138,7 @@ pub struct InTable {
 pub struct Row<K> {
     pub key: K,
     pub facts: Facts,
+    /// Tells it from every other row of the table. Where to go on is said by [`Rows::next`] alone.
     pub place: Place,
 }
 

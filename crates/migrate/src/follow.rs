@@ -26,6 +26,8 @@ pub struct Follower {
     standing: Arc<Standing>,
     timing: Timing,
     instance: Uuid,
+    /// Where the entity is without a migration.
+    home: String,
     /// Whether there is a migration that this instance has to be counted in.
     is_counted: bool,
     confirmed: u64,
@@ -62,8 +64,18 @@ pub enum MoveError {
 }
 
 impl Follower {
-    pub fn new(notes: Notes, standing: Arc<Standing>, instance: Uuid, timing: Timing) -> Self {
-        Self { notes, standing, timing, instance, is_counted: false, confirmed: Control::NONE.epoch, beat: 0 }
+    pub fn new(notes: Notes, standing: Arc<Standing>, instance: Uuid, timing: Timing, home: &str) -> Self {
+        let home = home.to_owned();
+        Self {
+            notes,
+            standing,
+            timing,
+            instance,
+            home,
+            is_counted: false,
+            confirmed: Control::NONE.epoch,
+            beat: 0,
+        }
     }
 
     /// Says that this instance is there, learns how far the migration is, and does as it says.
@@ -76,7 +88,8 @@ impl Follower {
     pub async fn beat(&mut self, prepare: &Prepare) -> StoreResult<Control> {
         let started = Instant::now();
         if !self.is_counted {
-            self.is_counted = self.notes.record().await?.is_some();
+            let record = self.notes.record().await?;
+            self.is_counted = record.is_some_and(|read| !read.value.is_over(&self.home));
         }
         let (mut control, mut is_prepared) = (Control::NONE, true);
         if self.is_counted {
@@ -168,15 +181,23 @@ impl<W: Whole> Controller<W> {
         }
     }
 
+    /// Removes what those have left who will not come back.
+    pub async fn forget(&mut self) -> StoreResult<()> {
+        for instance in self.watch.forgotten(Instant::now()) {
+            self.notes.end_lease(instance).await?;
+        }
+        Ok(())
+    }
+
     async fn seen(&mut self, control: &Control) -> Result<Seen, MoveError> {
         let leases = self.notes.leases().await?;
         let now = Instant::now();
         self.watch.look(&leases, now);
         let followers = self.watch.followers(control.epoch, now);
-        let is_first = control.epoch == Control::FIRST_EPOCH;
+        let is_first = control.phase == Phase::Source;
         let unaware =
             is_first && followers.settled_for.is_none_or(|settled| settled < self.timing.write_timeout);
-        let writes_may_be_late = unaware || followers.may_be_late(self.timing.write_timeout);
+        let writes_may_be_late = unaware || followers.may_be_late;
         // In this order: what is written while the one is counted is marked before the other is.
         let source_backlog = self.source.backlog().await.ok().map(|backlog| backlog.entities);
         let target_backlog = self.target.backlog().await.ok().map(|backlog| backlog.entities);

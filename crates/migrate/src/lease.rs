@@ -25,6 +25,7 @@ pub struct Lease {
 pub struct Watch {
     /// For how long a beat has to stand still.
     gone_after: Duration,
+    write_timeout: Duration,
     seen: BTreeMap<Uuid, (Lease, Instant)>,
     /// When the last instance that had to confirmed its epoch, or was gone, and which epoch that was.
     settled: Option<(u64, Instant)>,
@@ -38,23 +39,24 @@ pub struct Followers {
     pub behind: Vec<Uuid>,
     /// Not heard of for so long that it does not serve any more.
     pub gone: Vec<Uuid>,
+    /// Whether a write of somebody who is behind or gone can still arrive. Those who confirm have waited for theirs
+    /// themselves.
+    pub may_be_late: bool,
     /// Since when nobody is behind.
     pub settled_for: Option<Duration>,
 }
 
-impl Followers {
-    /// Whether a write of somebody who is gone can still arrive. Those who confirm have waited for theirs themselves.
-    pub fn may_be_late(&self, write_timeout: Duration) -> bool {
-        match self.settled_for {
-            None => true,
-            Some(settled_for) => !self.gone.is_empty() && settled_for < write_timeout,
-        }
-    }
-}
+/// A lease of somebody who is gone is removed so long after nothing of him can arrive any more.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
 impl Watch {
     pub fn new(timing: &Timing) -> Self {
-        Self { gone_after: timing.lease + timing.lease_margin, seen: BTreeMap::new(), settled: None }
+        Self {
+            gone_after: timing.lease + timing.lease_margin,
+            write_timeout: timing.write_timeout,
+            seen: BTreeMap::new(),
+            settled: None,
+        }
     }
 
     /// Takes note of what the leases are now. Those that are not there any more have ended well.
@@ -70,23 +72,36 @@ impl Watch {
 
     pub fn followers(&mut self, epoch: u64, now: Instant) -> Followers {
         let (mut confirmed, mut behind, mut gone) = (Vec::new(), Vec::new(), Vec::new());
+        let mut may_be_late = false;
         for (instance, (lease, changed_at)) in &self.seen {
+            let silent_for = now.duration_since(*changed_at);
             let list = if lease.confirmed == epoch {
                 &mut confirmed
-            } else if now.duration_since(*changed_at) > self.gone_after {
+            } else if silent_for > self.gone_after {
+                may_be_late |= silent_for <= self.gone_after + self.write_timeout;
                 &mut gone
             } else {
                 &mut behind
             };
             list.push(*instance);
         }
+        may_be_late |= !behind.is_empty();
         match self.settled {
             _ if !behind.is_empty() => self.settled = None,
             Some((settled, _)) if settled == epoch => {}
             _ => self.settled = Some((epoch, now)),
         }
         let settled_for = self.settled.map(|(_, since)| now.duration_since(since));
-        Followers { confirmed, behind, gone, settled_for }
+        Followers { confirmed, behind, gone, may_be_late, settled_for }
+    }
+
+    /// Those who have been gone for so long that nobody needs to know of them.
+    pub fn forgotten(&self, now: Instant) -> Vec<Uuid> {
+        let for_good = |changed_at: Instant| {
+            now.duration_since(changed_at) > self.gone_after + self.write_timeout + FORGOTTEN_AFTER
+        };
+        let gone = self.seen.iter().filter(|(_, (_, changed_at))| for_good(*changed_at));
+        gone.map(|(instance, _)| *instance).collect()
     }
 }
 

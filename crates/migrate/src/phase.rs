@@ -265,8 +265,11 @@ fn gate_up(control: &Control, seen: &Seen) -> Vec<Refusal> {
             refusals.extend(dead_letters(seen));
             refusals.extend(backlog(Which::Source, seen.source_backlog, 0));
         }
-        // The source will be given nothing more; what it lacks now it would lack for ever.
-        Phase::ReadTarget => refusals.extend(backlog(Which::Target, seen.target_backlog, 0)),
+        // The source is given up with what it has. It is nobody's any more, so it need not be complete; but a long list says that
+        // something is wrong, and this is the last moment to look.
+        Phase::ReadTarget => {
+            refusals.extend(backlog(Which::Target, seen.target_backlog, HANDOVER_BACKLOG_MAX));
+        }
     }
     refusals
 }

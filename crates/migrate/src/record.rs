@@ -27,9 +27,6 @@ pub struct Record {
     /// As the policy calls the stores.
     pub source: String,
     pub target: String,
-    /// The policy that places the entity in the target, as text: all instances open the same store in the same way.
-    #[serde(default)]
-    pub policy: String,
     /// Where the migration is to go by itself, a step at a time, as soon as nothing speaks against it.
     #[serde(default)]
     pub wanted: Option<Phase>,
@@ -75,7 +72,6 @@ impl Record {
             control: Control::default(),
             source: source.to_owned(),
             target: target.to_owned(),
-            policy: String::new(),
             wanted: None,
             comparison: 0,
             repair: 0,
@@ -100,6 +96,11 @@ impl Record {
             self.timeline.remove(1);
         }
         self.timeline.push(Line { at, what });
+    }
+
+    /// Whether the entity has arrived, and the policy says so, too.
+    pub fn is_over(&self, home: &str) -> bool {
+        self.control.phase == Phase::Target && self.target == home
     }
 
     /// Since when the migration is in its phase.

@@ -13,6 +13,7 @@ use mobimir_core::{
 };
 use serde::{Deserialize, Serialize};
 use tokio::{
+    sync::MappedMutexGuard,
     task::JoinHandle,
     time::{Instant, sleep},
 };
@@ -51,18 +52,17 @@ pub struct Entity<W: Whole, P: ?Sized> {
     pub pressure: Arc<dyn Pressure>,
     pub timing: Timing,
     pub instance: Uuid,
-    /// The store that it is in without a migration, as the policy calls it.
+    /// The store that it is in without a migration, and the one that it may go to, as the policy calls them.
     pub home: String,
+    pub other: String,
+    /// Made when there is a migration. One for all, because it remembers who was heard of when.
+    pub controller: tokio::sync::Mutex<Option<Controller<W>>>,
 }
 
 /// What an operator may ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// `target`: as the policy calls the store; `policy`: the text of the one that places the entity there.
-    Start {
-        target: String,
-        policy: String,
-    },
+    Start,
     Advance,
     Rollback,
     Pause,
@@ -128,6 +128,9 @@ pub trait Migration: Send + Sync {
     /// Follows and works until it is dropped.
     async fn run(self: Arc<Self>);
 
+    /// Waits until this instance knows how far the migration is, but not for ever.
+    async fn ready(&self);
+
     /// Once nothing is served any more.
     async fn end(&self);
 }
@@ -147,14 +150,14 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Migration for Entity<W, P> {
 
     async fn status(&self) -> Result<Option<Status>, MoveError> {
         match self.notes.record().await? {
-            Some(read) => self.view(read.value).await.map(Some),
-            None => Ok(None),
+            Some(read) if !read.value.is_over(&self.home) => self.view(read.value).await.map(Some),
+            _ => Ok(None),
         }
     }
 
     async fn act(&self, action: Action) -> Result<Status, MoveError> {
         match action {
-            Action::Start { target, policy } => self.start(target, policy).await?,
+            Action::Start => self.start().await?,
             Action::Advance => self.want(Event::Advance).await?,
             Action::Rollback => self.want(Event::Rollback).await?,
             Action::Pause => self.change("paused", |record| record.is_paused = true).await?,
@@ -173,7 +176,8 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Migration for Entity<W, P> {
 
     async fn run(self: Arc<Self>) {
         let standing = self.migrating.standing().clone();
-        let mut follower = Follower::new(self.notes.clone(), standing, self.instance, self.timing);
+        let mut follower =
+            Follower::new(self.notes.clone(), standing, self.instance, self.timing, &self.home);
         let entity = self.clone();
         let follow = follower.run(Box::new(move |record| {
             let entity = entity.clone();
@@ -192,6 +196,15 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Migration for Entity<W, P> {
             }
         };
         tokio::join!(follow, mirror, self.work());
+    }
+
+    async fn ready(&self) {
+        let known = async {
+            while self.migrating.standing().read_from().is_err() {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let _ = tokio::time::timeout(self.timing.lease, known).await;
     }
 
     async fn end(&self) {
@@ -221,23 +234,37 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
         }
     }
 
-    async fn start(&self, target: String, policy: String) -> Result<(), MoveError> {
-        if let Some(read) = self.notes.record().await? {
+    async fn start(&self) -> Result<(), MoveError> {
+        let before = self.notes.record().await?;
+        if let Some(read) = &before
+            && !read.value.is_over(&self.home)
+        {
             return Err(MoveError::UnderWay { entity: self.entity(), phase: read.value.control.phase });
         }
-        let record = Record { policy, ..Record::new(&self.home, &target, self.clock.now()) };
+        let mut record = Record::new(&self.home, &self.other, self.clock.now());
+        if let Some(read) = &before {
+            // Epochs go on, so that nobody takes it for the one before.
+            record.control.epoch = read.value.control.epoch + 1;
+        }
         // Refused here rather than found out by everybody.
         if !self.prepare(&record).await {
-            return Err(MoveError::NoTarget(target));
+            return Err(MoveError::NoTarget(self.other.clone()));
         }
-        if self.notes.replace_record(None, &record).await? { Ok(()) } else { Err(MoveError::Overtaken) }
+        let replaced = before.map(|read| read.revision);
+        if self.notes.replace_record(replaced, &record).await? { Ok(()) } else { Err(MoveError::Overtaken) }
     }
 
     /// Sets out for the next phase, if only time speaks against it.
     async fn want(&self, event: Event) -> Result<(), MoveError> {
-        let mut controller = self.controller()?;
-        let refusals: Vec<_> =
-            controller.refusals(event).await?.into_iter().filter(|refusal| !refusal.is_passing()).collect();
+        let read = self.notes.record().await?.filter(|read| !read.value.is_over(&self.home));
+        let record = read.ok_or(MoveError::NoMigration(self.entity()))?.value;
+        if !self.prepare(&record).await {
+            return Err(MoveError::NoTarget(record.target));
+        }
+        let mut controller = self.controller().await?;
+        let refusals = controller.refusals(event).await?;
+        drop(controller);
+        let refusals: Vec<_> = refusals.into_iter().filter(|refusal| !refusal.is_passing()).collect();
         if !refusals.is_empty() {
             return Err(MoveError::Refused(refusals));
         }
@@ -282,21 +309,23 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
         .await
     }
 
-    fn controller(&self) -> Result<Controller<W>, MoveError> {
-        let [source, target] = [Which::Source, Which::Target].map(|which| self.migrating.side(which));
-        Ok(Controller::new(
-            self.notes.clone(),
-            source?.moving.clone(),
-            target?.moving.clone(),
-            self.clock.clone(),
-            self.timing,
-        ))
+    async fn controller(&self) -> StoreResult<MappedMutexGuard<'_, Controller<W>>> {
+        let mut held = self.controller.lock().await;
+        if held.is_none() {
+            let [source, target] = [Which::Source, Which::Target].map(|which| self.migrating.side(which));
+            let (source, target) = (source?.moving.clone(), target?.moving.clone());
+            let (notes, clock) = (self.notes.clone(), self.clock.clone());
+            *held = Some(Controller::new(notes, source, target, clock, self.timing));
+        }
+        tokio::sync::MutexGuard::try_map(held, Option::as_mut).map_err(|_| StoreError::Unavailable {
+            what: "the migration cannot be looked at".to_owned(),
+            source: None,
+        })
     }
 
     /// Does the long work, if this instance is the one to do it.
     async fn work(&self) {
         let (mut held, mut seen): (Option<u64>, Option<(Worker, Instant)>) = (None, None);
-        let mut controller = None;
         let mut running: Option<Running> = None;
         loop {
             sleep(WORK_PERIOD).await;
@@ -307,13 +336,12 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
                 running = None;
                 continue;
             }
-            if controller.is_none() {
-                controller = self.controller().ok();
-            }
-            let Some(controller) = &mut controller else { continue };
-            running = self.go_on(&record, controller, running).await;
-            if let Err(error) = self.step(&record, controller).await {
+            running = self.go_on(&record, running).await;
+            if let Err(error) = self.step(&record).await {
                 tracing::debug!(%error, entity = self.entity(), "the migration stays where it is");
+            }
+            if let Ok(mut controller) = self.controller().await {
+                let _ = controller.forget().await;
             }
         }
     }
@@ -345,12 +373,7 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
     }
 
     /// Begins, ends or reports the work that the phase asks for.
-    async fn go_on(
-        &self,
-        record: &Record,
-        controller: &mut Controller<W>,
-        running: Option<Running>,
-    ) -> Option<Running> {
+    async fn go_on(&self, record: &Record, running: Option<Running>) -> Option<Running> {
         let wanted = Wanted::of(record);
         if let Some(mut running) = running {
             if Some(running.what) != wanted {
@@ -361,7 +384,7 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
             }
             let what = running.what;
             match (&mut running.task).await {
-                Ok(Ok(done)) => self.report(what, done, controller).await,
+                Ok(Ok(done)) => self.report(what, done).await,
                 Ok(Err(error)) => {
                     tracing::warn!(%error, entity = self.entity(), "the work has to be taken up again");
                 }
@@ -393,7 +416,7 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
         Ok(Running { what, progress, task })
     }
 
-    async fn report(&self, what: Wanted, done: Done, controller: &mut Controller<W>) {
+    async fn report(&self, what: Wanted, done: Done) {
         let (event, why) = match (what, done) {
             (Wanted::Backfill { epoch }, Done::Backfilled(Ended::Whole { ranges })) => {
                 (Event::Backfilled { epoch }, format!("everything copied, in {ranges} ranges"))
@@ -420,7 +443,11 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
             }
             _ => return,
         };
-        if let Err(error) = controller.apply(event, &why).await {
+        let applied = match self.controller().await {
+            Ok(mut controller) => controller.apply(event, &why).await.map(|_| ()),
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = applied {
             tracing::info!(%error, entity = self.entity(), "the report was not taken");
         }
         // What differs is looked at again when it has been seen to; everything else at once.
@@ -434,17 +461,19 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
     }
 
     /// A step towards where the migration is to go.
-    async fn step(&self, record: &Record, controller: &mut Controller<W>) -> Result<(), MoveError> {
+    async fn step(&self, record: &Record) -> Result<(), MoveError> {
         let Some(wanted) = record.wanted else { return Ok(()) };
         let phase = record.control.phase;
         let event = if wanted > phase { Event::Advance } else { Event::Rollback };
         let waits = matches!(phase, Phase::Handover | Phase::Switch);
         let waited_ms = record.phase_since().map_or(0, |since| self.clock.now().since(since));
-        match controller.apply(event, "").await {
+        let applied = self.controller().await?.apply(event, "").await;
+        match applied {
             Ok(_) => Ok(()),
-            Err(error) if waits && event == Event::Advance && waited_ms > HANDOVER_MAX_MS => {
-                let why = format!("the handover was given up: {error}");
-                self.change(&why, |record| record.wanted = Some(Phase::Verify)).await
+            Err(error) if waits && waited_ms > HANDOVER_MAX_MS => {
+                let back = if event == Event::Advance { Phase::Verify } else { Phase::ReadTarget };
+                let why = format!("the handover was given up, back to {back}: {error}");
+                self.change(&why, |record| record.wanted = Some(back)).await
             }
             Err(error) => Err(error),
         }
@@ -462,7 +491,7 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
             backlog.insert(which, view);
         }
         let (mut blocked_by, mut instances) = (Vec::new(), Instances { confirmed: 0, behind: 0, gone: 0 });
-        if let Ok(mut controller) = self.controller() {
+        if let Ok(mut controller) = self.controller().await {
             let refusals = controller.refusals(Event::Advance).await?;
             blocked_by = refusals.iter().map(ToString::to_string).collect();
             let (_, followers) = controller.followers().await?;

@@ -5,11 +5,12 @@
 
 use std::{
     collections::BTreeMap,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use mobimir_core::ports::{StoreError, StoreResult};
-use tokio::{sync::watch, time::Instant};
+use tokio::{sync::Notify, time::Instant};
 
 use crate::{
     phase::{Control, Phase, Which, Writes},
@@ -20,7 +21,7 @@ pub struct Standing {
     timing: Timing,
     state: Mutex<State>,
     /// Told of every change: of the phase, of the lease, and of the last write of a phase.
-    changes: watch::Sender<()>,
+    changes: Notify,
 }
 
 struct State {
@@ -53,7 +54,7 @@ impl Standing {
             under_way: BTreeMap::new(),
             uncertain: None,
         };
-        Arc::new(Self { timing: *timing, state: Mutex::new(state), changes: watch::Sender::new(()) })
+        Arc::new(Self { timing: *timing, state: Mutex::new(state), changes: Notify::new() })
     }
 
     /// Where reads go.
@@ -65,13 +66,15 @@ impl Standing {
 
     /// Waits until this instance may write, but not for ever.
     pub async fn begin_write(self: &Arc<Self>) -> StoreResult<Permit> {
-        let mut changes = self.changes.subscribe();
         let deadline = Instant::now() + self.timing.handover_wait_max;
         loop {
+            // Before the look, so that no change after it is missed.
+            let mut changed = pin!(self.changes.notified());
+            changed.as_mut().enable();
             if let Some(permit) = self.permit()? {
                 return Ok(permit);
             }
-            if tokio::time::timeout_at(deadline, changes.changed()).await.is_err() {
+            if tokio::time::timeout_at(deadline, changed).await.is_err() {
                 return Err(unavailable("writes are being handed over to another store and wait; try again"));
             }
         }
@@ -93,7 +96,7 @@ impl Standing {
             let mut state = self.state();
             (state.phase, state.epoch, state.until) = (control.phase, control.epoch, Some(until));
         }
-        self.changes.send_replace(());
+        self.changes.notify_waiters();
     }
 
     pub fn phase(&self) -> (Phase, u64) {
@@ -103,11 +106,13 @@ impl Standing {
 
     /// Waits until no write that began before `epoch` is under way or can still arrive.
     pub async fn drained(&self, epoch: u64) {
-        let mut changes = self.changes.subscribe();
-        while self.state().under_way.range(..epoch).next().is_some() {
-            if changes.changed().await.is_err() {
-                return;
+        loop {
+            let mut changed = pin!(self.changes.notified());
+            changed.as_mut().enable();
+            if self.state().under_way.range(..epoch).next().is_none() {
+                break;
             }
+            changed.await;
         }
         let uncertain = self.state().uncertain.filter(|(began_in, _)| *began_in < epoch);
         if let Some((_, ended_at)) = uncertain {
@@ -154,7 +159,7 @@ impl Drop for Permit {
                 }
             }
         }
-        self.standing.changes.send_replace(());
+        self.standing.changes.notify_waiters();
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use futures_util::stream::{self, StreamExt};
 use mobimir_core::{
     moving::{Facts, InTable, Movable, Place, Range, Row, Whole},
     notes::Expected,
@@ -22,8 +23,10 @@ use crate::{
 };
 
 const STEP_ENTITIES: usize = 200;
+/// Things that are looked at again at the same time, each with its pauses.
+const LOOKED_AT_ONCE: usize = 32;
 /// How often something that differs is looked at again.
-const GENERATIONS_MAX: u32 = 6;
+const GENERATIONS_MAX: u32 = 12;
 const GENERATION_PAUSE: Duration = Duration::from_millis(500);
 /// With more than this a comparison ends: something is wrong as a whole, and nobody would read them.
 const DIFFERENCES_MAX: usize = 10_000;
@@ -156,8 +159,10 @@ impl<W: Whole> Comparison<W> {
                 suspects.push(whole.key());
             }
         }
-        for key in suspects {
-            self.note(number, self.look_again(key).await?, progress).await?;
+        let mut looked =
+            stream::iter(suspects).map(|key| self.look_again(key)).buffer_unordered(LOOKED_AT_ONCE);
+        while let Some(found) = looked.next().await {
+            self.note(number, found?, progress).await?;
         }
         Ok(Step { entities, next: scanned.next })
     }
@@ -215,13 +220,13 @@ impl<W: Whole> Comparison<W> {
             throttle.wait(&*self.pressure).await;
             let rows = self.target.rows(table, after.as_ref(), STEP_ENTITIES).await?;
             seen += rows.items.len() as u64;
-            let mut before = after;
-            for row in rows.items {
-                let place = row.place.clone();
-                let stray = self.stray(table, row, before.as_ref()).await?;
-                self.note(number, stray.into_iter().collect(), progress).await?;
-                before = Some(place);
+            let mut looked = stream::iter(rows.items)
+                .map(|row| self.stray(table, row, after.as_ref()))
+                .buffer_unordered(LOOKED_AT_ONCE);
+            while let Some(stray) = looked.next().await {
+                self.note(number, stray?.into_iter().collect(), progress).await?;
             }
+            drop(looked);
             after = rows.next;
             if after.is_none() {
                 break;
@@ -230,8 +235,8 @@ impl<W: Whole> Comparison<W> {
         Ok(seen)
     }
 
-    /// Whether a row, which stands right behind a place, stands for something that the source does not have, or says
-    /// something else than it does, and goes on doing so.
+    /// Whether a row of the page behind a place stands for something that the source does not have, or says something else
+    /// than it does, and goes on doing so.
     async fn stray(
         &self,
         table: &'static str,
@@ -240,29 +245,32 @@ impl<W: Whole> Comparison<W> {
     ) -> StoreResult<Option<Difference>> {
         let mut found = None;
         for generation in 0..GENERATIONS_MAX {
+            let before = self.source.whole(row.key).await?;
             if generation > 0 {
-                sleep(GENERATION_PAUSE).await;
-                // As it is by now.
-                let again = self.target.rows(table, behind, 1).await?.items.pop();
-                match again.filter(|again| again.place == row.place) {
+                // As it is by now, and between two looks at the source.
+                let page = self.target.rows(table, behind, 2 * STEP_ENTITIES).await?;
+                match page.items.into_iter().find(|again| again.place == row.place) {
                     Some(again) => row = again,
                     None => return Ok(None),
                 }
             }
-            let source = self.source.whole(row.key).await?;
-            let (kind, fields) = match &source.whole {
+            let (kind, fields) = match &before.whole {
                 Some(whole) => (Kind::Different, fields(&whole.facts(), &row.facts)),
                 None => (Kind::Extra, Vec::new()),
             };
             let is_right = kind == Kind::Different && fields.is_empty();
-            if is_right || !self.is_to_stay(source.whole.as_ref(), row.key).await? {
+            if is_right || !self.is_to_stay(before.whole.as_ref(), row.key).await? {
                 return Ok(None);
             }
-            let is_on_its_way = !source.marks.is_empty();
             found = Some(Difference { key: row.key.to_string(), table: table.to_owned(), kind, fields });
+            let after = self.source.whole(row.key).await?;
+            let version = |whole: Option<W>| whole.map(|whole| whole.version());
+            let is_marked = !before.marks.is_empty() || !after.marks.is_empty();
+            let is_on_its_way = is_marked || version(before.whole) != version(after.whole);
             if generation > 0 && !is_on_its_way {
-                break;
+                return Ok(found);
             }
+            sleep(GENERATION_PAUSE).await;
         }
         Ok(found)
     }

@@ -213,7 +213,10 @@ impl CartStore for CassandraCarts {
 
     async fn read(&self, owner: Owner, now: Timestamp) -> StoreResult<Option<StoredCart>> {
         let gathered = self.inner.gather(owner).await?;
-        self.inner.pack_later(owner, &gathered, now);
+        // Not while it moves: a write that nobody waits for could come after another store has begun to decide.
+        if !self.is_tracked {
+            self.inner.pack_later(owner, &gathered, now);
+        }
         Ok(gathered.live(now))
     }
 

@@ -184,7 +184,7 @@ impl<T: Trade> World<T> {
         let (source, target) = (side(&self.source, &self.faults[0]), side(&self.target, &self.faults[1]));
         let (migrating, port) = T::port(source, target, standing.clone(), self.clock.clone());
         let notes_faults = Faults::new(self.chance.clone(), 10);
-        let mut follower = Follower::new(self.faulty_notes(&notes_faults), standing, id, TIMING);
+        let mut follower = Follower::new(self.faulty_notes(&notes_faults), standing, id, TIMING, "source");
         let follow = tokio::spawn(async move { follower.run(Box::new(|_| Box::pin(async { true }))).await });
         let mut tasks = vec![follow.abort_handle()];
         for which in [Which::Source, Which::Target] {
