@@ -118,6 +118,20 @@ impl FromRequestParts<AppState> for PathId {
     }
 }
 
+/// A segment of the path.
+pub(crate) struct PathText(pub(crate) String);
+
+impl FromRequestParts<AppState> for PathText {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
+        match axum::extract::Path::<String>::from_request_parts(parts, state).await {
+            Ok(axum::extract::Path(text)) => Ok(Self(text)),
+            Err(_) => Err(Problem::bad_request("the path is not well-formed")),
+        }
+    }
+}
+
 /// Two segments of the path.
 pub(crate) struct PathPair(pub(crate) String, pub(crate) String);
 

@@ -13,6 +13,7 @@ use mobimir_core::{
     reading::{Position, Served},
     secret::SecretHash,
 };
+use mobimir_migrate::service::Migration;
 use mobimir_shop::Shop;
 
 use crate::{
@@ -77,6 +78,11 @@ pub trait Backend: Send + Sync {
 
     /// Writes a consistent copy of all data to `out`, except [`Backend::not_dumped`]. Blocks.
     fn dump(&self, out: &mut dyn Write) -> std::io::Result<()>;
+
+    /// The entities that can move to another store while the shop sells.
+    fn migrations(&self) -> &[Arc<dyn Migration>] {
+        &[]
+    }
 
     /// What of the shop's data lives where a dump does not reach.
     fn not_dumped(&self) -> Option<String> {

@@ -2,12 +2,16 @@
 
 use std::{
     io::Write,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use mobimir_core::reading::{Position, Served};
 use mobimir_embedded::EmbeddedStore;
 use mobimir_http::Backend;
+use mobimir_migrate::service::Migration;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::homes::Servers;
@@ -17,6 +21,8 @@ pub(crate) struct ShopBackend {
     pub(crate) servers: Servers,
     /// What is not in the embedded store.
     pub(crate) elsewhere: Option<String>,
+    /// What can move.
+    pub(crate) migrations: Vec<Arc<dyn Migration>>,
 }
 
 impl Backend for ShopBackend {
@@ -45,6 +51,10 @@ impl Backend for ShopBackend {
 
     fn dump(&self, out: &mut dyn Write) -> std::io::Result<()> {
         self.store.dump(out, &mut |_| {}).map(|_| ()).map_err(std::io::Error::other)
+    }
+
+    fn migrations(&self) -> &[Arc<dyn Migration>] {
+        &self.migrations
     }
 
     fn not_dumped(&self) -> Option<String> {

@@ -32,6 +32,8 @@ pub(crate) struct Config {
     pub(crate) operator_token: Option<Secret>,
     /// Signs `Read-After`; the same for all instances of a shop.
     pub(crate) read_after_key: Option<Secret>,
+    /// Whether data may move to another store while this instance serves.
+    pub(crate) migrations: bool,
     pub(crate) zones: Vec<Zone>,
     /// `text` or `json`.
     pub(crate) log_format: LogFormat,
@@ -131,6 +133,7 @@ const KEYS: &[(&str, Kind)] = &[
     ("policy", Kind::Text),
     ("operator_token", Kind::Text),
     ("read_after_key", Kind::Text),
+    ("migrations", Kind::Switch),
     ("zones", Kind::List),
     ("log_format", Kind::Text),
     ("log_level", Kind::Text),
@@ -168,6 +171,7 @@ const KEYS: &[(&str, Kind)] = &[
 enum Kind {
     Text,
     Number,
+    Switch,
     /// Divided by commas.
     List,
 }
@@ -183,6 +187,7 @@ impl Default for Config {
             policy: "embedded".into(),
             operator_token: None,
             read_after_key: None,
+            migrations: false,
             zones: shop.zones,
             log_format: LogFormat::Text,
             log_level: "info".into(),
@@ -340,6 +345,10 @@ impl Config {
                 Kind::Number => toml::Value::Integer(
                     text.parse().with_context(|| format!("{variable}: expected a number, got {text:?}"))?,
                 ),
+                Kind::Switch => toml::Value::Boolean(
+                    text.parse()
+                        .with_context(|| format!("{variable}: expected true or false, got {text:?}"))?,
+                ),
                 Kind::List => toml::Value::Array(
                     text.split(',').map(|item| toml::Value::String(item.trim().to_owned())).collect(),
                 ),
@@ -438,6 +447,7 @@ mod tests {
             "zones" => "MSK, A1".to_owned(),
             "log_format" => "json".to_owned(),
             "cassandra.keyspace_prefix" => "other".to_owned(),
+            "migrations" => "true".to_owned(),
             "read_after_key" => "sixteen letters!".to_owned(),
             "cassandra.data_centres" => "dc1=3, east-1=1".to_owned(),
             "mongodb.uri" => "mongodb://10.0.0.1:27017".to_owned(),

@@ -11,6 +11,8 @@ mod homes;
 mod import;
 mod lab_command;
 mod load_command;
+mod migrate_command;
+mod migrations;
 mod partitions_command;
 mod policy_command;
 mod schema_command;
@@ -56,6 +58,7 @@ enum Command {
     Policy(policy_command::PolicyArgs),
     Lab(lab_command::LabArgs),
     Load(load_command::LoadArgs),
+    Migrate(migrate_command::MigrateArgs),
     Schema(schema_command::SchemaArgs),
     Partitions(partitions_command::PartitionsArgs),
     /// Copy the data of a shop, running or not
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
         Command::Partitions(args) => partitions_command::run(args),
         Command::Lab(args) => lab_command::run(args).map(fine),
         Command::Load(args) => load_command::run(args),
+        Command::Migrate(args) => migrate_command::run(args),
         Command::Backup(args) => in_runtime(backup::backup(args)).map(fine),
         Command::Restore(args) => backup::restore(args).map(fine),
     };

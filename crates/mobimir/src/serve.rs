@@ -30,6 +30,7 @@ use crate::{
     control::Control,
     demo,
     homes::{Homes, note_elsewhere, noted_elsewhere},
+    migrations::Places,
 };
 
 #[derive(Args)]
@@ -180,7 +181,25 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
     let servers = homes.connect(&config, invariants.clone()).await?;
     let (data, options) = (config.data.clone(), Options::from(&config.embedded));
     let store = tokio::task::spawn_blocking(move || EmbeddedStore::open(&data, &options)).await??;
-    let (stores, order_buckets) = homes.open(&store, &servers).await?;
+    let (mut stores, order_buckets) = homes.open(&store, &servers).await?;
+    let mut migrations = Vec::new();
+    if config.migrations {
+        let places = Places::new(
+            policy.clone(),
+            config.clone(),
+            store.clone(),
+            &servers,
+            invariants.clone(),
+            clock.clone(),
+        );
+        migrations = places.let_move(&mut stores).await?;
+    }
+    // From here on they follow what is noted; whatever is served asks them first.
+    let mut moving = JoinSet::new();
+    for migration in &migrations {
+        moving.spawn(migration.clone().run());
+        migration.ready().await;
+    }
     let elsewhere = homes.elsewhere();
     note_elsewhere(&config.data, elsewhere.as_deref())?;
 
@@ -203,7 +222,12 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
 
     let operator = config.operator_token.as_ref().map(|token| token.0.as_str());
     let tokens: Vec<&str> = operator.into_iter().chain([control.token.as_str()]).collect();
-    let backend = Box::new(ShopBackend { store: store.clone(), servers: servers.clone(), elsewhere });
+    let backend = Box::new(ShopBackend {
+        store: store.clone(),
+        servers: servers.clone(),
+        elsewhere,
+        migrations: migrations.clone(),
+    });
     let state = AppState::new(
         shop.clone(),
         &tokens,
@@ -244,6 +268,10 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
 
     let ended = async { while background.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(BACKGROUND_END, ended).await;
+    moving.shutdown().await;
+    for migration in &migrations {
+        migration.end().await;
+    }
     store.close().await;
     Control::remove(&config.data);
     if !finished {

@@ -2,6 +2,7 @@
 
 pub(crate) mod carts;
 pub(crate) mod health;
+pub(crate) mod migrations;
 pub(crate) mod ops;
 pub(crate) mod orders;
 pub(crate) mod products;
@@ -25,5 +26,5 @@ pub(crate) fn of(role: Role) -> OpenApiRouter<AppState> {
 
 /// What every instance answers for itself.
 pub(crate) fn of_every_role() -> OpenApiRouter<AppState> {
-    ops::router().merge(health::router())
+    ops::router().merge(migrations::router()).merge(health::router())
 }

@@ -17,22 +17,14 @@ use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    extract::{Operator, PathPair, json},
+    extract::{Operator, json},
     problem::Problem,
     state::{AppState, NOT_INCLUDED},
     views::List,
 };
 
-const ENTITIES: [&str; 3] = ["carts", "orders", "sessions"];
-const ACTIONS: [&str; 4] = ["advance", "rollback", "pause", "resume"];
-
 pub(crate) fn router() -> OpenApiRouter<AppState> {
-    OpenApiRouter::new()
-        .routes(routes!(policy))
-        .routes(routes!(invariants))
-        .routes(routes!(migrations))
-        .routes(routes!(act_on_migration))
-        .routes(routes!(backup))
+    OpenApiRouter::new().routes(routes!(policy)).routes(routes!(invariants)).routes(routes!(backup))
 }
 
 /// The policy in force, and beside each budget how old the answers were
@@ -114,24 +106,6 @@ pub(crate) fn invariant_views(state: &AppState) -> Vec<InvariantView> {
     responses((status = 200, body = List<InvariantView>)))]
 async fn invariants(State(state): State<AppState>, _: Operator) -> Result<Response, Problem> {
     Ok(json(StatusCode::OK, &List::whole(invariant_views(&state))))
-}
-
-/// The migrations under way. None can be, while all data has one home.
-#[utoipa::path(get, path = "/v1/ops/migrations", tag = "operations", security(("token" = [])),
-    responses((status = 200, body = List<Object>)))]
-async fn migrations(_: Operator) -> Result<Response, Problem> {
-    Ok(json(StatusCode::OK, &List::<()>::whole(Vec::new())))
-}
-
-/// Act on a migration
-#[utoipa::path(post, path = "/v1/ops/migrations/{entity}/{action}", tag = "operations", security(("token" = [])),
-    params(("entity" = String, Path, description = "`carts`, `orders` or `sessions`"), ("action" = String, Path, description = "`advance`, `rollback`, `pause` or `resume`")),
-    responses((status = 409, description = "`no_migration`", body = Problem, content_type = "application/problem+json"), (status = 404, body = Problem, content_type = "application/problem+json")))]
-async fn act_on_migration(_: Operator, PathPair(entity, action): PathPair) -> Result<Response, Problem> {
-    if !ENTITIES.contains(&entity.as_str()) || !ACTIONS.contains(&action.as_str()) {
-        return Err(Problem::not_found("the migration or the action"));
-    }
-    Err(Problem::new(StatusCode::CONFLICT, "no_migration", format!("no migration of {entity} is under way")))
 }
 
 /// A consistent copy of all data, as `mobimir restore` takes it

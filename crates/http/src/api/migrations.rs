@@ -1,0 +1,122 @@
+//! `/v1/ops/migrations`: how entities move from one store to another, and what operators say to it.
+
+use std::sync::Arc;
+
+use axum::{extract::State, response::Response};
+use http::StatusCode;
+use mobimir_migrate::{
+    follow::MoveError,
+    service::{Action, Migration},
+};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{
+    extract::{Operator, PathPair, PathText, json},
+    problem::Problem,
+    state::AppState,
+    views::List,
+};
+
+const ENTITIES: [&str; 3] = ["carts", "orders", "sessions"];
+
+pub(crate) fn router() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new().routes(routes!(migrations)).routes(routes!(migration)).routes(routes!(act))
+}
+
+/// The migrations under way
+///
+/// An entity can move when the policy names a `migration_store` for it and the instances run with `migrations = true`.
+#[utoipa::path(get, path = "/v1/ops/migrations", tag = "operations", security(("token" = [])),
+    responses((status = 200, body = List<Object>)))]
+async fn migrations(State(state): State<AppState>, _: Operator) -> Result<Response, Problem> {
+    let mut under_way = Vec::new();
+    for migration in state.inner.backend.migrations() {
+        under_way.extend(migration.status().await?);
+    }
+    Ok(json(StatusCode::OK, &List::whole(under_way)))
+}
+
+/// One migration: its phase, who follows it, what is not copied yet, what differs, and why the next phase cannot begin
+#[utoipa::path(get, path = "/v1/ops/migrations/{entity}", tag = "operations", security(("token" = [])),
+    params(("entity" = String, Path, description = "`carts`, `orders` or `sessions`")),
+    responses((status = 200, body = Object), (status = 404, body = Problem, content_type = "application/problem+json")))]
+async fn migration(
+    State(state): State<AppState>,
+    _: Operator,
+    PathText(entity): PathText,
+) -> Result<Response, Problem> {
+    let status = match of(&state, &entity)? {
+        Some(migration) => migration.status().await?,
+        None => None,
+    };
+    status.map_or_else(|| Err(no_migration(&entity)), |status| Ok(json(StatusCode::OK, &status)))
+}
+
+/// Act on a migration
+///
+/// `start` begins one, `advance` and `rollback` set out for the next phase and the one before: the answer says where it is now, and it
+/// goes on by itself as soon as every instance has come along. `pause` and `resume` hold copying and comparing, `verify` has
+/// everything compared anew, `repair` has everything copied once more and then compared.
+#[utoipa::path(post, path = "/v1/ops/migrations/{entity}/{action}", tag = "operations", security(("token" = [])),
+    params(("entity" = String, Path, description = "`carts`, `orders` or `sessions`"), ("action" = String, Path, description = "`start`, `advance`, `rollback`, `pause`, `resume`, `verify` or `repair`")),
+    responses((status = 200, body = Object), (status = 409, description = "`no_migration`, `migration_refused` with the reasons, `migration_under_way` or `migrations_off`", body = Problem, content_type = "application/problem+json"), (status = 404, body = Problem, content_type = "application/problem+json")))]
+async fn act(
+    State(state): State<AppState>,
+    _: Operator,
+    PathPair(entity, action): PathPair,
+) -> Result<Response, Problem> {
+    let action = parse(&action).ok_or_else(|| Problem::not_found("the migration or the action"))?;
+    match (of(&state, &entity)?, action) {
+        (Some(migration), action) => Ok(json(StatusCode::OK, &migration.act(action).await?)),
+        (None, Action::Start) => {
+            let detail = format!(
+                "{entity} cannot move: name a migration_store for them in the policy and run every instance with migrations = true"
+            );
+            Err(Problem::new(StatusCode::CONFLICT, "migrations_off", detail))
+        }
+        (None, _) => Err(no_migration(&entity)),
+    }
+}
+
+fn parse(action: &str) -> Option<Action> {
+    Some(match action {
+        "start" => Action::Start,
+        "advance" => Action::Advance,
+        "rollback" => Action::Rollback,
+        "pause" => Action::Pause,
+        "resume" => Action::Resume,
+        "verify" => Action::Verify,
+        "repair" => Action::Repair,
+        _ => return None,
+    })
+}
+
+/// `None` if the entity stays where it is.
+fn of<'a>(state: &'a AppState, entity: &str) -> Result<Option<&'a Arc<dyn Migration>>, Problem> {
+    if !ENTITIES.contains(&entity) {
+        return Err(Problem::not_found("the migration or the action"));
+    }
+    Ok(state.inner.backend.migrations().iter().find(|migration| migration.entity() == entity))
+}
+
+fn no_migration(entity: &str) -> Problem {
+    Problem::new(StatusCode::CONFLICT, "no_migration", format!("no migration of {entity} is under way"))
+}
+
+impl From<MoveError> for Problem {
+    fn from(error: MoveError) -> Self {
+        let code = match &error {
+            MoveError::NoMigration(_) => "no_migration",
+            MoveError::Refused(_) | MoveError::NoTarget(_) => "migration_refused",
+            MoveError::UnderWay { .. } => "migration_under_way",
+            MoveError::Overtaken => "migration_overtaken",
+            MoveError::Store(_) => {
+                return match error {
+                    MoveError::Store(error) => error.into(),
+                    _ => Problem::not_found("the migration"),
+                };
+            }
+        };
+        Self::new(StatusCode::CONFLICT, code, error.to_string())
+    }
+}

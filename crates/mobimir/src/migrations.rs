@@ -1,0 +1,222 @@
+//! Which entities can move to another store while the shop sells, and how the stores they move between are opened.
+
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow, bail};
+use futures_util::future::BoxFuture;
+use mobimir_cassandra::{
+    CartOptions, CassandraCarts, CassandraOrders, CassandraSessions, Cluster, OrderOptions,
+};
+use mobimir_core::{
+    id,
+    invariant::InvariantCounters,
+    moving::{CartSide, OrderSide, SessionSide, Side, Whole},
+    notes::NoteStore,
+    policy::{CassandraSettings, Entity, Placement, Policy, Store},
+    ports::{StoreError, StoreResult, Stores},
+    time::Clock,
+};
+use mobimir_embedded::EmbeddedStore;
+use mobimir_migrate::{
+    migrating::Migrating,
+    record::Notes,
+    service::{Entity as MovingEntity, Migration, Opener},
+    standing::Standing,
+    throttle::Nobody,
+    timing::Timing,
+};
+use mobimir_mongodb::{Deployment, MongoCarts, MongoNotes, MongoOrders, MongoSessions};
+use tokio::sync::OnceCell;
+use uuid::Uuid;
+
+use crate::{cluster, config::Config, homes::Servers};
+
+/// Everything that a store of this shop can be opened with.
+pub(crate) struct Places {
+    policy: Policy,
+    config: Config,
+    embedded: EmbeddedStore,
+    cassandra: OnceCell<Arc<Cluster>>,
+    mongodb: OnceCell<Arc<Deployment>>,
+    invariants: Arc<InvariantCounters>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Places {
+    pub(crate) fn new(
+        policy: Policy,
+        config: Config,
+        embedded: EmbeddedStore,
+        servers: &Servers,
+        invariants: Arc<InvariantCounters>,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<Self> {
+        let Servers { cassandra, mongodb } = servers.clone();
+        let (cassandra, mongodb) = (OnceCell::new_with(cassandra), OnceCell::new_with(mongodb));
+        Arc::new(Self { policy, config, embedded, cassandra, mongodb, invariants, clock })
+    }
+
+    /// Puts what can move behind a port that knows when it does.
+    pub(crate) async fn let_move(self: &Arc<Self>, stores: &mut Stores) -> Result<Vec<Arc<dyn Migration>>> {
+        let (mut all, notes, instance) = (Vec::new(), self.notes().await?, id::fresh(self.clock.now()));
+        for entity in [Entity::Orders, Entity::Carts, Entity::Sessions] {
+            let Some(placement) = self.policy.placement(entity) else { continue };
+            let Some(other) = placement.migration_store else { continue };
+            let home = placement.home;
+            let notes = Notes::new(notes.clone(), name(entity));
+            check(&notes, home).await?;
+            all.push(match entity {
+                Entity::Orders => {
+                    let (source, places) = (self.orders_in(home).await?, self.clone());
+                    let open = move |_| {
+                        in_store(places.clone(), move |places| async move { places.orders_in(other).await })
+                    };
+                    let moving = self.moving(source, notes, Box::new(open), [home, other], instance);
+                    stores.orders = moving.migrating.clone();
+                    moving as Arc<dyn Migration>
+                }
+                Entity::Carts => {
+                    let (source, places) = (self.carts_in(home).await?, self.clone());
+                    let open = move |_| {
+                        in_store(places.clone(), move |places| async move { places.carts_in(other).await })
+                    };
+                    let moving = self.moving(source, notes, Box::new(open), [home, other], instance);
+                    stores.carts = moving.migrating.clone();
+                    moving
+                }
+                _ => {
+                    let (source, places) = (self.sessions_in(home).await?, self.clone());
+                    let open = move |_| {
+                        in_store(places.clone(), move |places| async move { places.sessions_in(other).await })
+                    };
+                    let moving = self.moving(source, notes, Box::new(open), [home, other], instance);
+                    stores.sessions = moving.migrating.clone();
+                    moving
+                }
+            });
+        }
+        Ok(all)
+    }
+
+    fn moving<W: Whole, P: ?Sized>(
+        &self,
+        source: Side<W, P>,
+        notes: Notes,
+        open: Opener<W, P>,
+        [home, other]: [Store; 2],
+        instance: Uuid,
+    ) -> Arc<MovingEntity<W, P>> {
+        let timing = Timing::default();
+        let standing = Standing::new(&timing);
+        Arc::new(MovingEntity {
+            migrating: Arc::new(Migrating::new(source, standing, self.clock.clone())),
+            notes,
+            open,
+            clock: self.clock.clone(),
+            pressure: Arc::new(Nobody),
+            timing,
+            instance,
+            home: home.to_string(),
+            other: other.to_string(),
+            controller: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// Beside the products: whoever serves the shop reaches them.
+    async fn notes(&self) -> Result<Arc<dyn NoteStore>> {
+        match self.policy.products.home {
+            Store::Mongodb => Ok(Arc::new(MongoNotes::new(self.mongodb().await?))),
+            _ => Ok(Arc::new(self.embedded.clone())),
+        }
+    }
+
+    async fn orders_in(&self, store: Store) -> Result<OrderSide> {
+        Ok(match store {
+            Store::Embedded => self.embedded.movables().orders,
+            Store::Mongodb => MongoOrders::side(self.mongodb().await?),
+            Store::Cassandra => {
+                let (cluster, settings) = (self.cassandra().await?, self.settings(Entity::Orders)?);
+                let buckets = self.policy.orders.buckets;
+                CassandraOrders::open(cluster, settings, buckets, OrderOptions::default()).await?.side()
+            }
+        })
+    }
+
+    async fn carts_in(&self, store: Store) -> Result<CartSide> {
+        Ok(match store {
+            Store::Embedded => self.embedded.movables().carts,
+            Store::Mongodb => MongoCarts::side(self.mongodb().await?),
+            Store::Cassandra => {
+                let (cluster, settings) = (self.cassandra().await?, self.settings(Entity::Carts)?);
+                CassandraCarts::open(cluster, settings, CartOptions::default()).await?.side()
+            }
+        })
+    }
+
+    async fn sessions_in(&self, store: Store) -> Result<SessionSide> {
+        Ok(match store {
+            Store::Embedded => self.embedded.movables().sessions,
+            Store::Mongodb => MongoSessions::side(self.mongodb().await?),
+            Store::Cassandra => {
+                let (cluster, settings) = (self.cassandra().await?, self.settings(Entity::Sessions)?);
+                CassandraSessions::open(cluster, settings).await?.side()
+            }
+        })
+    }
+
+    async fn cassandra(&self) -> Result<Arc<Cluster>> {
+        let connect = || cluster::connect(&self.config.cassandra, &self.policy);
+        self.cassandra.get_or_try_init(connect).await.cloned()
+    }
+
+    async fn mongodb(&self) -> Result<Arc<Deployment>> {
+        let connect =
+            || cluster::connect_mongodb(&self.config.mongodb, &self.policy, self.invariants.clone());
+        self.mongodb.get_or_try_init(connect).await.cloned()
+    }
+
+    fn settings(&self, entity: Entity) -> Result<CassandraSettings> {
+        let of = |placement: &Placement| placement.cassandra.clone();
+        let settings = self.policy.placement(entity).and_then(of);
+        settings.ok_or_else(|| anyhow!("the policy says nothing about {entity} in Cassandra"))
+    }
+}
+
+/// As operators call them.
+fn name(entity: Entity) -> &'static str {
+    match entity {
+        Entity::Orders => "orders",
+        Entity::Carts => "carts",
+        _ => "sessions",
+    }
+}
+
+/// A migration that began from another store than this policy's would be served wrongly.
+async fn check(notes: &Notes, home: Store) -> Result<()> {
+    let Some(read) = notes.record().await? else { return Ok(()) };
+    let record = read.value;
+    if record.source != home.to_string() && !record.is_over(&home.to_string()) {
+        bail!(
+            "the {} are on their way from {} to {} (phase {}), but by the policy their home is {home}: serve them with the \
+             policy that the migration began with until it has ended",
+            notes.entity(),
+            record.source,
+            record.target,
+            record.control.phase
+        );
+    }
+    Ok(())
+}
+
+fn in_store<S, F>(
+    places: Arc<Places>,
+    open: impl FnOnce(Arc<Places>) -> F + Send + 'static,
+) -> BoxFuture<'static, StoreResult<S>>
+where
+    F: Future<Output = Result<S>> + Send + 'static,
+    S: 'static,
+{
+    let unavailable =
+        |error: anyhow::Error| StoreError::Unavailable { what: format!("{error:#}"), source: None };
+    Box::pin(async move { open(places).await.map_err(unavailable) })
+}
