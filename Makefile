@@ -15,7 +15,7 @@ run-cluster: tools ## the same shop on MongoDB and Cassandra, which it starts; `
 
 test: tools ## all tests, with everything they need installed first
 	$(CARGO) test --workspace
-	MOBIMIR_SUITE_POLICY=default $(CARGO) test --workspace --test suite -- api:: orders:: malformed:: concurrency:: roles::
+	MOBIMIR_SUITE_POLICY=default $(CARGO) test --workspace --test suite -- api:: orders:: malformed:: concurrency:: roles:: migration::
 	MOBIMIR_SUITE_POLICY=default MOBIMIR_CRASH_ROUNDS=12 $(CARGO) test --workspace --test suite -- crash::
 
 lint: need-cargo ## formatting and lints
@@ -37,7 +37,8 @@ bench-cluster: tools ## a shop on MongoDB and Cassandra: the highest rate within
 	$(CARGO) run --release --package mobimir-bench -- --cluster
 
 soak: tools ## the tests that take long: more crashes, more random histories, a shop of a million products
-	MOBIMIR_CRASH_ROUNDS=300 MOBIMIR_SIMULATION_SEEDS=100000 MOBIMIR_CONFORMANCE_CASES=1000 MOBIMIR_LONG_HISTORY=100000 PROPTEST_CASES=10000 MOBIMIR_LAG_S=100 MOBIMIR_OWN_WRITES_READS=100000 $(CARGO) test --workspace
+	MOBIMIR_CRASH_ROUNDS=300 MOBIMIR_SIMULATION_SEEDS=100000 MOBIMIR_MIGRATION_SEEDS=100000 MOBIMIR_CONFORMANCE_CASES=1000 MOBIMIR_LONG_HISTORY=100000 PROPTEST_CASES=10000 MOBIMIR_LAG_S=100 MOBIMIR_OWN_WRITES_READS=100000 $(CARGO) test --workspace
+	MOBIMIR_SUITE_POLICY=default MOBIMIR_MIGRATION_LONG=1 $(CARGO) test --workspace --test suite -- migration::
 	$(CARGO) test --release --package mobimir-migrate --test model -- --ignored --nocapture
 	$(CARGO) build --release --package mobimir --package mobimir-bench
 	$(CARGO) run --release --package mobimir-bench -- --only sizes --large

@@ -11,6 +11,7 @@ mod crash;
 mod lab;
 mod load;
 mod malformed;
+mod migration;
 mod orders;
 mod roles;
 mod servers;
