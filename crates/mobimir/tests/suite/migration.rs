@@ -21,7 +21,7 @@ use crate::{
 
 const ENTITIES: [&str; 3] = ["orders", "carts", "sessions"];
 /// How long to wait for what is certain to come.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(400);
 /// Set where there is time to go up once more, to the end.
 const LONG_VARIABLE: &str = "MOBIMIR_MIGRATION_LONG";
 const PAUSE: Duration = Duration::from_millis(300);
