@@ -55,6 +55,8 @@ pub enum MoveError {
     Refused(Vec<Refusal>),
     #[error("a migration of {entity} is under way already, in phase {phase}")]
     UnderWay { entity: &'static str, phase: Phase },
+    #[error("{action} is for a migration that copies or compares, and this one is in the phase {phase}")]
+    NotNow { action: &'static str, phase: Phase },
     #[error("the target {0} cannot be opened; see the log of this instance")]
     NoTarget(String),
     #[error("somebody else has moved the migration at the same moment; look and try again")]

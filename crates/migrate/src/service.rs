@@ -163,6 +163,7 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Migration for Entity<W, P> {
             Action::Pause => self.change("paused", |record| record.is_paused = true).await?,
             Action::Resume => self.change("resumed", |record| record.is_paused = false).await?,
             Action::Verify => {
+                self.check_phase("verify", &[Phase::Verify]).await?;
                 self.change("to be compared anew", |record| {
                     record.comparison += 1;
                     record.control.verified = false;
@@ -254,6 +255,13 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
         if self.notes.replace_record(replaced, &record).await? { Ok(()) } else { Err(MoveError::Overtaken) }
     }
 
+    /// Copying and comparing everything has a meaning only while the target is being made ready.
+    async fn check_phase(&self, action: &'static str, phases: &[Phase]) -> Result<(), MoveError> {
+        let read = self.notes.record().await?.ok_or(MoveError::NoMigration(self.entity()))?;
+        let phase = read.value.control.phase;
+        if phases.contains(&phase) { Ok(()) } else { Err(MoveError::NotNow { action, phase }) }
+    }
+
     /// Sets out for the next phase, if only time speaks against it.
     async fn want(&self, event: Event) -> Result<(), MoveError> {
         let read = self.notes.record().await?.filter(|read| !read.value.is_over(&self.home));
@@ -299,6 +307,7 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
 
     /// Has everything copied once more, with what could not be; then everything is compared anew.
     async fn repair(&self) -> Result<(), MoveError> {
+        self.check_phase("repair", &[Phase::Backfill, Phase::Verify]).await?;
         for letter in self.notes.list_dead_letters(None, usize::MAX >> 1).await? {
             self.notes.take_back(&letter.key).await?;
         }

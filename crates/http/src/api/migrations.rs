@@ -107,7 +107,7 @@ impl From<MoveError> for Problem {
     fn from(error: MoveError) -> Self {
         let code = match &error {
             MoveError::NoMigration(_) => "no_migration",
-            MoveError::Refused(_) | MoveError::NoTarget(_) => "migration_refused",
+            MoveError::Refused(_) | MoveError::NoTarget(_) | MoveError::NotNow { .. } => "migration_refused",
             MoveError::UnderWay { .. } => "migration_under_way",
             MoveError::Overtaken => "migration_overtaken",
             MoveError::Store(_) => {
