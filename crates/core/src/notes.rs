@@ -5,9 +5,6 @@ use async_trait::async_trait;
 
 use crate::ports::StoreResult;
 
-/// Bytes of a name; longer ones are refused by nobody, but have no place in an index.
-pub const NAME_BYTES_MAX: usize = 512;
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     pub name: String,

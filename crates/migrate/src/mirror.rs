@@ -31,7 +31,7 @@ pub struct Mirror<W: Whole> {
     to: Arc<dyn Movable<W>>,
     clock: Arc<dyn Clock>,
     turns: Arc<Semaphore>,
-    /// Keys that are being copied, each with whether it has been written again since.
+    /// Keys that are being copied by this instance.
     busy: Mutex<HashSet<W::Key>>,
     waiting: AtomicU64,
     copied: AtomicU64,

@@ -189,7 +189,7 @@ impl Trade for OrderTrade {
         Ok(Ok(()))
     }
 
-    async fn look(&self, port: Arc<dyn OrderStore>, now: Timestamp) -> Done {
+    async fn look(&self, port: Arc<dyn OrderStore>, _now: Timestamp) -> Done {
         for n in self.done.iter().rev().take(3) {
             match port.get(OrderId(id("order", *n))).await {
                 Ok(Some(order)) if order.status == OrderStatus::Delivered => {}
@@ -197,7 +197,6 @@ impl Trade for OrderTrade {
                 Err(error) => return Ok(Err(error)),
             }
         }
-        let _ = now;
         let id = self.order().id;
         match port.get(id).await {
             Ok(Some(order)) => {

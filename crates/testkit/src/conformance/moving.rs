@@ -50,7 +50,7 @@ trait Subject: 'static {
     const NAME: &'static str;
     /// How often one that was made can be changed.
     const CHANGES_MAX: usize;
-    /// The field that says how new it is, if its facts have one.
+    /// How long one lasts that was just made, if it ends by itself.
     const LASTS_MS: Option<i64>;
 
     fn side(movables: &Movables) -> &Side<Self::W, Self::Port>;

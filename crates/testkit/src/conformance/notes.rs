@@ -18,23 +18,10 @@ const NAMES: usize = 4;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Get {
-        name: usize,
-    },
-    /// `knows`: whether the writer knows what is there.
-    Write {
-        name: usize,
-        expected: Wanted,
-        body: Vec<u8>,
-    },
-    Remove {
-        name: usize,
-        expected: Wanted,
-    },
-    List {
-        after: Option<usize>,
-        limit: usize,
-    },
+    Get { name: usize },
+    Write { name: usize, expected: Wanted, body: Vec<u8> },
+    Remove { name: usize, expected: Wanted },
+    List { after: Option<usize>, limit: usize },
 }
 
 #[derive(Clone, Copy, Debug)]
