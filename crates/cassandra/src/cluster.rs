@@ -157,6 +157,11 @@ impl Cluster {
         self.partitions.write(self).await;
     }
 
+    /// How many requests the cluster could not keep up with since the process started.
+    pub fn overloads(&self) -> u64 {
+        self.meters.overloads()
+    }
+
     /// Why nothing works now, if no node is connected.
     pub fn trouble(&self) -> Option<String> {
         let state = self.session.get_cluster_state();

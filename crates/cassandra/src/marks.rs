@@ -2,12 +2,15 @@
 //!
 //! A mark is there before its write begins, so that whoever dies in between leaves one too many and never one too few. It
 //! is told when the write is over. Before that, what is read of the entity says nothing about that write, and the mark
-//! does not go by being copied; unless it is so old that nobody can still be at it, and then the entity is read after
-//! everything that was being decided about it is.
+//! does not go by being copied; unless it is so old that nobody can still be at it, or it is known that nobody writes, and
+//! then the entity is read after everything that was being decided about it is.
 //!
 //! Every write has a mark of its own under its own seal, so that removing one never touches that of a later write.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::{Mutex, PoisonError},
+};
 
 use futures_util::{
     future::try_join_all,
@@ -32,6 +35,8 @@ pub(crate) struct Marks {
     of_key: Statement,
     all: Statement,
     remove: Statement,
+    /// Marks that stood when nobody wrote, by key and seal. They are over, whether they know it or not.
+    abandoned: Mutex<HashSet<(Vec<u8>, i64)>>,
 }
 
 /// What can be marked, as bytes.
@@ -92,6 +97,7 @@ impl Marks {
                     "DELETE FROM {}.unmirrored USING TIMESTAMP ? WHERE shard = ? AND key = ? AND seal = ?",
                 )
                 .await?,
+            abandoned: Mutex::default(),
         })
     }
 
@@ -137,14 +143,15 @@ impl Marks {
 
     pub(crate) async fn of<K: MarkedKey>(&self, link: &Link, key: K) -> StoreResult<Marked<K>> {
         let bytes = key.to_bytes();
-        let rows = link.read(&self.of_key, (shard(&bytes), bytes)).await?;
+        let rows = link.read(&self.of_key, (shard(&bytes), bytes.as_slice())).await?;
         let given_up_us = stamps::real_now().as_millis() * 1_000 - link.given_up_after_us();
         let mut marked = Marked { marks: Vec::new(), is_in_doubt: false };
+        let abandoned = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
         let read = rows.rows::<(i64, CqlTimestamp, Option<bool>)>();
         for row in read.map_err(|error| damaged("a mark", error))? {
             let (seal, since, is_over) = row.map_err(|error| damaged("a mark", error))?;
             let is_over = is_over == Some(true);
-            if is_over || seal < given_up_us {
+            if is_over || seal < given_up_us || abandoned.contains(&(bytes.clone(), seal)) {
                 marked.is_in_doubt |= !is_over;
                 marked.marks.push(mark_of(key, seal, since));
             }
@@ -158,12 +165,7 @@ impl Marks {
         link: &Link,
         limit: usize,
     ) -> StoreResult<Vec<Mark<K>>> {
-        let shards: Vec<Vec<Mark<K>>> = stream::iter(0..SHARDS)
-            .map(|shard| self.in_shard(link, shard.cast_signed(), limit))
-            .buffer_unordered(SHARDS_AT_ONCE)
-            .try_collect()
-            .await?;
-        let mut marks = shards.concat();
+        let mut marks = self.in_all_shards(link, limit).await?;
         marks.sort_by_key(|mark| (mark.since, mark.seal));
         // One of each is enough to find the others.
         let mut met = BTreeSet::new();
@@ -175,6 +177,23 @@ impl Marks {
     pub(crate) async fn backlog<K: MarkedKey>(&self, link: &Link) -> StoreResult<Backlog> {
         let marks = self.unmirrored::<K>(link, usize::MAX).await?;
         Ok(Backlog { entities: marks.len() as u64, oldest: marks.first().map(|mark| mark.since) })
+    }
+
+    /// Nobody writes, so no mark that stands now is that of a write under way.
+    pub(crate) async fn nobody_writes<K: MarkedKey>(&self, link: &Link) -> StoreResult<()> {
+        let marks = self.in_all_shards::<K>(link, usize::MAX).await?;
+        let stand = marks.iter().map(|mark| (mark.key.to_bytes(), mark.seal.cast_signed())).collect();
+        *self.abandoned.lock().unwrap_or_else(PoisonError::into_inner) = stand;
+        Ok(())
+    }
+
+    async fn in_all_shards<K: MarkedKey>(&self, link: &Link, limit: usize) -> StoreResult<Vec<Mark<K>>> {
+        let shards: Vec<Vec<Mark<K>>> = stream::iter(0..SHARDS)
+            .map(|shard| self.in_shard(link, shard.cast_signed(), limit))
+            .buffer_unordered(SHARDS_AT_ONCE)
+            .try_collect()
+            .await?;
+        Ok(shards.concat())
     }
 
     async fn in_shard<K: MarkedKey>(

@@ -21,6 +21,10 @@ use crate::link::{Link, Statement, damaged};
 const STEP_ROWS_MAX: usize = 1_000;
 /// Entities that are read at the same time, when their keys are known.
 pub(crate) const READ_AT_ONCE: usize = 16;
+/// Rows that are counted one by one to know how many there are.
+const COUNTED_ROWS_MAX: u64 = 4_000;
+/// Parts of a table of which some are counted.
+const COUNTED_PARTS: usize = 256;
 /// Parts that a table is cut into at most.
 const PARTS_MAX: usize = 65_536;
 
@@ -106,6 +110,49 @@ pub(crate) async fn step(
         .and_then(PagingState::as_bytes_slice)
         .map_or_else(following, |state| Some(Position { state: state.to_vec(), ..from.clone() }.encode()));
     Ok(Step { table, rows: Some(rows), next })
+}
+
+/// About how many rows the tables have. Small ones are counted; of a large one so many parts are that they stand for the
+/// rest, because tokens are spread evenly.
+pub(crate) async fn count(link: &Link, statements: &[&Statement]) -> StoreResult<u64> {
+    let mut all = 0;
+    for statement in statements {
+        let (counted, is_whole) = count_in(link, statement, Range::default(), COUNTED_ROWS_MAX).await?;
+        if is_whole {
+            all += counted;
+            continue;
+        }
+        let (parts, mut met, mut looked_at) = (ranges(1, COUNTED_PARTS), 0, 0);
+        let parts_max = parts.len() as u64;
+        for part in parts {
+            met += count_in(link, statement, part, u64::MAX).await?.0;
+            looked_at += 1;
+            if met >= COUNTED_ROWS_MAX {
+                break;
+            }
+        }
+        all += met * parts_max / looked_at.max(1);
+    }
+    Ok(all)
+}
+
+/// How many rows a range has, and whether these are all of them.
+async fn count_in(
+    link: &Link,
+    statement: &Statement,
+    mut range: Range,
+    rows_max: u64,
+) -> StoreResult<(u64, bool)> {
+    let mut counted = 0;
+    while counted < rows_max {
+        let Step { rows, next, .. } = step(link, &[statement], &range, STEP_ROWS_MAX).await?;
+        counted += rows.map_or(0, |rows| rows.rows_num() as u64);
+        if next.is_none() {
+            return Ok((counted, true));
+        }
+        range.after = next;
+    }
+    Ok((counted, false))
 }
 
 /// The next rows of one table, from wherever a step before has ended.

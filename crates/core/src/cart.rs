@@ -312,10 +312,24 @@ fn standing_sets(live: &[Part]) -> BTreeMap<(ProductId, Owner), ChangeId> {
 
 /// A guest's changes as they go into the user's cart: under their own ids, and remembered from the time of the merge
 /// on, so that looking at the guest's cart once more adds nothing twice.
+///
+/// What the guest has replaced or taken out stays behind, and only that it is covered goes along. Where the cart was packed
+/// it is forgotten, so whoever looks there first and then where it was not would take it for something new, and leave
+/// out what covers it as known.
 pub fn for_merge(changes: &[CartChange], merged_at: Timestamp) -> Vec<CartChange> {
     let zone_named_last = last_zone(changes);
-    let mut changes = changes.to_vec();
+    let live: IdSet<ChangeId> = live_parts(changes).iter().map(|part| part.id).collect();
+    let is_left = |change: &&CartChange| match &change.effect {
+        Effect::Add { .. } => live.contains(&change.id),
+        _ => true,
+    };
+    let mut changes: Vec<CartChange> = changes.iter().filter(is_left).cloned().collect();
     for change in &mut changes {
+        if let Effect::Set { covers, .. } = &mut change.effect
+            && !live.contains(&change.id)
+        {
+            change.effect = Effect::Cover { covers: std::mem::take(covers), order: None };
+        }
         if let Effect::Add { zone, .. } | Effect::Set { zone, .. } = &mut change.effect
             && zone.map(|zone| (zone, change.at)) != zone_named_last
         {
@@ -324,6 +338,7 @@ pub fn for_merge(changes: &[CartChange], merged_at: Timestamp) -> Vec<CartChange
         change.keyed = true;
         change.at = merged_at;
         if let Effect::Packed(packed) = &mut change.effect {
+            packed.parts.retain(|part| live.contains(&part.id));
             for part in &mut packed.parts {
                 part.keyed = true;
                 part.at = merged_at;

@@ -25,7 +25,7 @@ use crate::{
     ports::{CartStore, OrderStore, SessionStore, StoreError, StoreResult},
     secret::SecretHash,
     session::{Holder, RefreshToken, Session, SessionState},
-    time::{Timestamp, Version},
+    time::{Month, Timestamp, Version},
 };
 
 /// An entity with all that belongs to it.
@@ -39,6 +39,14 @@ pub trait Whole: Clone + Debug + PartialEq + Send + Sync + 'static {
 
     /// When it is gone, if it ever is by itself.
     fn expires_at(&self) -> Option<Timestamp>;
+
+    /// Whether entities of this kind belong to months, and not to the present.
+    const IS_DATED: bool = false;
+
+    /// When it happened, if it is of such a kind.
+    fn month(&self) -> Option<Month> {
+        None
+    }
 
     /// What it says, in words that do not depend on the store.
     fn facts(&self) -> Facts;
@@ -159,6 +167,9 @@ pub trait Movable<W: Whole>: Send + Sync {
     /// that whoever copies it may remove the mark.
     async fn whole(&self, key: W::Key) -> StoreResult<Found<W>>;
 
+    /// About how many entities there are, without looking at each of many.
+    async fn count(&self) -> StoreResult<u64>;
+
     /// About so many ranges that together are everything, in order. There is one at least.
     async fn ranges(&self, parts: usize) -> StoreResult<Vec<Range>>;
 
@@ -191,6 +202,13 @@ pub trait Movable<W: Whole>: Send + Sync {
 
     /// Removes these marks. Those of later writes stay.
     async fn mirrored(&self, marks: &[Mark<W::Key>]) -> StoreResult<()>;
+
+    /// Nobody is at a tracked write, and none that was begun can still arrive. From now on, in this process, a mark that
+    /// stands now is given out with its entity, also if its write never said how it ended. Only a store that marks apart from
+    /// the write has such marks.
+    async fn nobody_writes(&self) -> StoreResult<()> {
+        Ok(())
+    }
 }
 
 /// One of the two stores of a migration.
@@ -299,6 +317,7 @@ pub fn order_facts(order: &Order) -> Facts {
 
 impl Whole for WholeOrder {
     type Key = OrderId;
+    const IS_DATED: bool = true;
 
     fn key(&self) -> OrderId {
         self.order.id
@@ -310,6 +329,10 @@ impl Whole for WholeOrder {
 
     fn expires_at(&self) -> Option<Timestamp> {
         None
+    }
+
+    fn month(&self) -> Option<Month> {
+        Some(Month::of(self.order.created_at.day()))
     }
 
     fn facts(&self) -> Facts {
@@ -339,21 +362,25 @@ impl Whole for WholeCart {
         Some(self.cart.expires_at)
     }
 
-    /// What its changes fold to. Stores pack them when it suits them, so neither the changes nor their number are told, nor
-    /// the version, which packing raises, too.
     fn facts(&self) -> Facts {
-        let StoredCart { changes, created_at, updated_at, expires_at } = &self.cart;
-        let view = cart::fold(changes);
-        let lines: Vec<String> =
-            view.lines.iter().map(|line| format!("{} x{}", line.product, line.quantity)).collect();
-        Facts::new([
-            ("lines", lines.join(", ")),
-            ("geo_zone", view.geo_zone.map(|zone| zone.to_string()).unwrap_or_default()),
-            ("created_at", created_at.to_string()),
-            ("updated_at", updated_at.to_string()),
-            ("expires_at", expires_at.to_string()),
-        ])
+        cart_facts(&self.cart)
     }
+}
+
+/// What a cart's changes fold to. Stores pack them when it suits them, so neither the changes nor their number are told, nor
+/// the version, which packing raises, too.
+pub fn cart_facts(cart: &StoredCart) -> Facts {
+    let StoredCart { changes, created_at, updated_at, expires_at } = cart;
+    let view = cart::fold(changes);
+    let lines: Vec<String> =
+        view.lines.iter().map(|line| format!("{} x{}", line.product, line.quantity)).collect();
+    Facts::new([
+        ("lines", lines.join(", ")),
+        ("geo_zone", view.geo_zone.map(|zone| zone.to_string()).unwrap_or_default()),
+        ("created_at", created_at.to_string()),
+        ("updated_at", updated_at.to_string()),
+        ("expires_at", expires_at.to_string()),
+    ])
 }
 
 impl Whole for WholeSession {
@@ -393,7 +420,8 @@ impl Whole for WholeSession {
     }
 }
 
-fn session_facts(session: &Session) -> Facts {
+/// What a session says of itself, without its secrets.
+pub fn session_facts(session: &Session) -> Facts {
     let Session {
         id: _,
         holder,

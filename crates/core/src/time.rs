@@ -17,12 +17,18 @@ pub struct Version(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Day(i32);
 
+/// A month in UTC, counted from the beginning of the year 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Month(i32);
+
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum TimeError {
     #[error("expected a time like 2025-11-28T09:00:00Z, got {0:?}")]
     BadTimestamp(String),
     #[error("expected a day like 2025-11-28, got {0:?}")]
     BadDay(String),
+    #[error("expected a month like 2025-11, got {0:?}")]
+    BadMonth(String),
 }
 
 const MS_PER_DAY: i64 = 86_400_000;
@@ -186,6 +192,42 @@ impl std::fmt::Display for Day {
     }
 }
 
+impl Month {
+    pub fn of(day: Day) -> Self {
+        Self(day.month())
+    }
+
+    /// Like `2011-03`.
+    pub fn parse(text: &str) -> Result<Self, TimeError> {
+        let bad = || TimeError::BadMonth(text.chars().take(40).collect());
+        Day::parse(&format!("{text}-01")).map(Self::of).map_err(|_| bad())
+    }
+
+    /// This one and those up to `last`.
+    pub fn up_to(self, last: Month) -> impl Iterator<Item = Month> {
+        (self.0..=last.0).map(Month)
+    }
+}
+
+impl std::fmt::Display for Month {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:04}-{:02}", self.0.div_euclid(12), self.0.rem_euclid(12) + 1)
+    }
+}
+
+impl Serialize for Month {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Month {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).map_err(serde::de::Error::custom)
+    }
+}
+
 /// Where the edges get the time from.
 pub trait Clock: Send + Sync {
     fn now(&self) -> Timestamp;
@@ -250,6 +292,20 @@ mod tests {
         );
         for bad in ["2025-02-29", "2025-1-1", "28.11.2025", "", "2025-11-28T00:00:00Z", "+002025-11-28"] {
             assert!(Day::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_month_is_written_as_it_is_read() {
+        for month in ["2011-03", "1999-12", "2024-01"] {
+            assert_eq!(Month::parse(month).unwrap().to_string(), month);
+            assert_eq!(Month::of(Day::parse(&format!("{month}-28")).unwrap()).to_string(), month);
+        }
+        let [from, to] = ["2010-11", "2011-02"].map(|month| Month::parse(month).unwrap());
+        let months: Vec<String> = from.up_to(to).map(|month| month.to_string()).collect();
+        assert_eq!(months, ["2010-11", "2010-12", "2011-01", "2011-02"]);
+        for bad in ["2025-13", "2025", "2025-1", "11-2025", "2025-11-01", ""] {
+            assert!(Month::parse(bad).is_err(), "{bad}");
         }
     }
 

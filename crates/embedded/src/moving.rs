@@ -27,6 +27,9 @@ use crate::{
 /// Entities that one write puts, so that shoppers' writes do not wait long behind it.
 const PUT_ENTITIES_PER_WRITE_MAX: usize = 64;
 
+/// Ranges that one table is cut into at most.
+const RANGES_PER_TABLE_MAX: usize = 1_024;
+
 /// Whether a write leaves marks.
 #[derive(Clone, Copy)]
 pub(crate) struct Marking(bool);
@@ -105,17 +108,20 @@ impl<W: Stored> Movable<W> for EmbeddedStore {
         .await
     }
 
+    async fn count(&self) -> StoreResult<u64> {
+        self.read(|shared| {
+            let all = W::TABLES[..W::SCANNED].iter().map(|(_, table)| KeyBuilder::new(*table).end());
+            let counts = all.map(|all| shared.tables.keyspace(all.space).prefix(&all.bytes).count() as u64);
+            Ok(counts.sum())
+        })
+        .await
+    }
+
     async fn ranges(&self, parts: usize) -> StoreResult<Vec<Range>> {
         // Each range begins where the one before ends; all lie in the order of the keys.
-        let mut borders: Vec<Option<Place>> = vec![None];
-        for (_, table) in &W::TABLES[..W::SCANNED] {
-            let starts = (0..parts.clamp(1, 256)).map(|part| {
-                let first = u8::try_from(part * 256 / parts.clamp(1, 256)).unwrap_or(u8::MAX);
-                Place(KeyBuilder::new(*table).byte(first).end().bytes.to_vec())
-            });
-            borders.extend(starts.map(Some));
-        }
-        borders.push(None);
+        let inner = self.read(move |shared| borders::<W>(shared, parts)).await?;
+        let borders: Vec<Option<Place>> =
+            [None].into_iter().chain(inner.into_iter().map(Some)).chain([None]).collect();
         let ranges = borders.windows(2).map(|pair| Range { after: pair[0].clone(), to: pair[1].clone() });
         Ok(ranges.collect())
     }
@@ -214,6 +220,39 @@ impl<W: Stored> Movable<W> for EmbeddedStore {
 fn table_of<W: Stored>(key: &[u8]) -> StoreResult<(&'static str, Table)> {
     let found = W::TABLES.iter().copied().find(|(_, table)| key.first() == Some(&(*table as u8)));
     found.ok_or_else(|| damaged("a key belongs to no table that moves"))
+}
+
+/// What divides each table evenly between its first key and its last. Keys grow with time or are spread evenly, and lie
+/// close together in both cases.
+fn borders<W: Stored>(shared: &Shared, parts: usize) -> StoreResult<Vec<Place>> {
+    let parts = (parts / W::SCANNED).clamp(1, RANGES_PER_TABLE_MAX);
+    let mut borders = Vec::new();
+    for (_, table) in &W::TABLES[..W::SCANNED] {
+        let all = KeyBuilder::new(*table).end();
+        borders.push(Place(all.bytes.to_vec()));
+        let mut keys = shared.tables.keyspace(all.space).prefix(&all.bytes);
+        let (Some(first), Some(last)) = (keys.next(), keys.next_back()) else { continue };
+        let [first, last] = [first.key().map_err(read_failed)?, last.key().map_err(read_failed)?];
+        let [first, last] = [first, last].map(|key| beginning(&key[all.bytes.len()..]));
+        for part in 1..parts {
+            let at = first
+                + u64::try_from(u128::from(last.saturating_sub(first)) * part as u128 / parts as u128)
+                    .unwrap_or(0);
+            borders.push(Place([all.bytes.to_vec(), at.to_be_bytes().to_vec()].concat()));
+        }
+    }
+    borders.dedup();
+    Ok(borders)
+}
+
+/// The first bytes as a number that sorts as they do.
+fn beginning(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .copied()
+        .chain(std::iter::repeat(0))
+        .take(8)
+        .fold(0, |number, byte| number << 8 | u64::from(byte))
 }
 
 fn scan<W: Stored>(shared: &Shared, range: &Range, limit: usize) -> StoreResult<Scanned<W>> {

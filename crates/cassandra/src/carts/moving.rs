@@ -129,6 +129,10 @@ impl Movable<WholeCart> for CassandraCarts {
         Ok(Found { whole: self.inner.whole(owner).await?, marks: marked.marks })
     }
 
+    async fn count(&self) -> StoreResult<u64> {
+        scans::count(&self.inner.link, &[&self.inner.copies.keys]).await
+    }
+
     async fn ranges(&self, parts: usize) -> StoreResult<Vec<Range>> {
         Ok(scans::ranges(1, parts))
     }
@@ -211,6 +215,10 @@ impl Movable<WholeCart> for CassandraCarts {
 
     async fn mirrored(&self, marks: &[Mark<Owner>]) -> StoreResult<()> {
         self.inner.marks.remove(&self.inner.link, marks).await
+    }
+
+    async fn nobody_writes(&self) -> StoreResult<()> {
+        self.inner.marks.nobody_writes::<Owner>(&self.inner.link).await
     }
 }
 

@@ -76,6 +76,11 @@ impl Failure {
         self
     }
 
+    /// Whether somebody there had too much to do: he said so, or did not come to an answer.
+    pub(super) fn is_overload(&self) -> bool {
+        matches!(self.kind, Kind::TurnedAway | Kind::NoAnswer { .. })
+    }
+
     pub(super) fn may_have_happened(&self) -> bool {
         self.lost
     }

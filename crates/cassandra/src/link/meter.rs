@@ -1,6 +1,12 @@
 //! What goes over a link, counted.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use mobimir_core::policy::Entity;
 use prometheus_client::{
@@ -42,6 +48,8 @@ pub(crate) struct Meters {
     failed: Family<OfFailure, Counter>,
     degraded: Family<OfEntity, Gauge>,
     degradations: Family<OfEntity, Counter>,
+    /// Requests that the cluster could not keep up with.
+    overloads: Arc<AtomicU64>,
 }
 
 #[derive(Clone)]
@@ -58,6 +66,7 @@ impl Default for Meters {
             failed: Family::default(),
             degraded: Family::default(),
             degradations: Family::default(),
+            overloads: Arc::default(),
         }
     }
 }
@@ -67,6 +76,10 @@ impl Meters {
         let meter = Meter { all: self.clone(), entity: entity.as_str() };
         meter.degraded(false);
         meter
+    }
+
+    pub(crate) fn overloads(&self) -> u64 {
+        self.overloads.load(Ordering::Relaxed)
     }
 
     /// In the OpenMetrics text format, without its end.
@@ -109,6 +122,9 @@ impl Meter {
         let labels = OfStatement { entity: self.entity, statement };
         self.all.seconds.get_or_create(&labels).observe(took.as_secs_f64());
         if let Some(failure) = failure {
+            if failure.is_overload() {
+                self.all.overloads.fetch_add(1, Ordering::Relaxed);
+            }
             let labels = OfFailure { entity: self.entity, statement, reason: failure.name() };
             self.all.failed.get_or_create(&labels).inc();
         }

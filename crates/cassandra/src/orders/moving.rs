@@ -76,6 +76,10 @@ impl Movable<WholeOrder> for CassandraOrders {
         Ok(Found { whole: standing.map(|standing| standing.whole), marks: marked.marks })
     }
 
+    async fn count(&self) -> StoreResult<u64> {
+        scans::count(&self.inner.link, &[&self.inner.copies.keys]).await
+    }
+
     async fn ranges(&self, parts: usize) -> StoreResult<Vec<Range>> {
         Ok(scans::ranges(1, parts))
     }
@@ -173,6 +177,10 @@ impl Movable<WholeOrder> for CassandraOrders {
 
     async fn mirrored(&self, marks: &[Mark<OrderId>]) -> StoreResult<()> {
         self.inner.marks.remove(&self.inner.link, marks).await
+    }
+
+    async fn nobody_writes(&self) -> StoreResult<()> {
+        self.inner.marks.nobody_writes::<OrderId>(&self.inner.link).await
     }
 }
 

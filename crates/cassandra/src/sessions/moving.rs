@@ -61,6 +61,10 @@ impl Movable<WholeSession> for CassandraSessions {
         Ok(Found { whole, marks: marked.marks })
     }
 
+    async fn count(&self) -> StoreResult<u64> {
+        scans::count(&self.inner.link, &[&self.inner.copies.sessions, &self.inner.copies.tokens]).await
+    }
+
     /// Sessions first, then tokens.
     async fn ranges(&self, parts: usize) -> StoreResult<Vec<Range>> {
         Ok(scans::ranges(2, parts))
@@ -179,6 +183,10 @@ impl Movable<WholeSession> for CassandraSessions {
 
     async fn mirrored(&self, marks: &[Mark<SessionKey>]) -> StoreResult<()> {
         self.inner.marks.remove(&self.inner.link, marks).await
+    }
+
+    async fn nobody_writes(&self) -> StoreResult<()> {
+        self.inner.marks.nobody_writes::<SessionKey>(&self.inner.link).await
     }
 }
 

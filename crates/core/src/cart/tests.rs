@@ -57,6 +57,21 @@ fn a_retry_of_a_packed_and_cleared_add_does_not_count_again() {
     assert_eq!(quantities(&[packed, keyed]), []);
 }
 
+/// The guest added two and made it three. Where the cart was packed, only the three are left.
+#[test]
+fn what_a_guest_replaced_does_not_come_back_with_a_second_look_elsewhere() {
+    let product = ProductId(Uuid::from_u128(7));
+    let set = Effect::Set { product, quantity: 3, zone: None, covers: vec![ChangeId(Uuid::from_u128(1))] };
+    let guest = [add(1, 7, 2), change(2, set)];
+    let now = Timestamp::from_millis(10);
+    let packed = pack(ChangeId(Uuid::from_u128(9)), owner(), &guest, now);
+    let mut user = for_merge(&[packed], now);
+    let again = for_merge(&guest, now).into_iter().filter(|change| !is_known(&user, change.id));
+    let again: Vec<CartChange> = again.collect();
+    user.extend(again);
+    assert_eq!(quantities(&user), [(7, 3)]);
+}
+
 /// What people do to a cart, each knowing some of what was done before.
 fn history() -> impl Strategy<Value = Vec<CartChange>> {
     let step = (0..4u8, 1..4u128, 1..5u64, any::<u64>(), any::<bool>(), any::<bool>());
@@ -92,6 +107,27 @@ fn history() -> impl Strategy<Value = Vec<CartChange>> {
 }
 
 proptest! {
+    /// CRT-2: a guest's cart is looked at twice, where it was packed and where it was not, in either order, by stores that leave
+    /// out what they know and by those that do not; and in between the user empties the cart, or does not.
+    #[test]
+    fn a_merge_brings_the_same_from_every_store(
+        guest in history(), packed_first in any::<bool>(), leaves_out in any::<bool>(), empties in any::<bool>(),
+    ) {
+        let now = Timestamp::from_millis(100);
+        let packed = vec![pack(ChangeId(Uuid::from_u128(999)), owner(), &guest, now)];
+        let (first, second) = if packed_first { (&packed, &guest) } else { (&guest, &packed) };
+        let mut user = for_merge(first, now);
+        prop_assert_eq!(quantities(&user), quantities(&guest));
+        if empties {
+            user.push(change(1_000, Effect::Cover { covers: fold(&user).made_of(), order: None }));
+        }
+        let expected = quantities(&user);
+        let again = for_merge(second, now).into_iter().filter(|c| !leaves_out || !is_known(&user, c.id));
+        let again: Vec<CartChange> = again.collect();
+        user.extend(again);
+        prop_assert_eq!(quantities(&user), expected);
+    }
+
     /// CRT-1: neither the order of arrival nor a repeated arrival matters.
     #[test]
     fn the_fold_knows_no_order(changes in history(), shuffled in any::<u64>()) {

@@ -152,6 +152,14 @@ impl<W: InDocuments> Movable<W> for Moving<W> {
         Ok(Found { whole: Some(W::of_document(collection, &stored)?), marks })
     }
 
+    async fn count(&self) -> StoreResult<u64> {
+        let mut all = 0;
+        for documents in &self.collections {
+            all += self.link.estimated_count("moving_size", documents).await?;
+        }
+        Ok(all)
+    }
+
     async fn ranges(&self, parts: usize) -> StoreResult<Vec<Range>> {
         reading::newest(sampling::ranges(&self.link, &self.collections, parts)).await
     }

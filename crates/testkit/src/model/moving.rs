@@ -87,6 +87,10 @@ impl<W: Modelled> Movable<W> for ModelStore {
         Ok(Found { whole: W::get(&state, key), marks })
     }
 
+    async fn count(&self) -> StoreResult<u64> {
+        Ok(W::all(&self.state()).len() as u64)
+    }
+
     async fn ranges(&self, parts: usize) -> StoreResult<Vec<Range>> {
         let parts = parts.clamp(1, 256);
         let border = |part: usize| {

@@ -21,6 +21,7 @@ pub(super) fn conform<S: Subject>(suite: &Suite) {
     suite.example(&what("what has expired is not put"), expired::<S>);
     suite.example(&what("a scan meets everything once"), scan::<S>);
     suite.example(&what("what should not be there is found and removed"), strays::<S>);
+    suite.example(&what("what says something else is removed and put again"), mended::<S>);
     suite.race(&what("MIG-1: what is written while it is copied"), copied_while_written::<S>);
     suite.race(&what("of many puts at once the newest"), many_puts::<S>);
 }
@@ -204,7 +205,9 @@ async fn scan<S: Subject>(bench: &Bench) -> Checked {
         };
         bench.sees(("met in ranges", parts), expected.clone(), met).await?;
     }
-    Ok(())
+    // Others may be there, too.
+    let counted = async || answered(side.moving.count().await).map(|count| count >= expected.len() as u64);
+    bench.sees("counted", true, counted).await
 }
 
 async fn scanned<S: Subject>(
@@ -267,6 +270,30 @@ async fn strays<S: Subject>(bench: &Bench) -> Checked {
     }
     let left = async || wholes::<S>(&side.moving, &keys).await;
     bench.sees("what is left", Vec::new(), left).await
+}
+
+/// A row of the table that decides can be removed and written again under the same version: so it is mended when it says
+/// something else.
+async fn mended<S: Subject>(bench: &Bench) -> Checked {
+    let (universe, side) = (&bench.universe, store::<S>(bench));
+    let states = states::<S>(bench, 0).await?;
+    let (keys, state) = (S::keys(universe, 0), states.last().cloned().unwrap_or_default());
+    answered(side.moving.put(state.clone(), universe.start).await)?;
+    for whole in &state {
+        let in_tables = answered(side.moving.in_tables(whole).await)?;
+        let decides = in_tables.first().ok_or_else(|| Failure::Broken("it stands nowhere".to_owned()))?.table;
+        let of_it = async || rows::<S>(&side.moving, decides, &[whole.key()]).await;
+        let is_met = async || of_it().await.map(|rows| !rows.is_empty());
+        bench.sees(("met in", decides), true, is_met).await?;
+        for row in of_it().await? {
+            answered(side.moving.remove(decides, &row).await)?;
+        }
+        bench.sees(("removed from", decides), false, is_met).await?;
+        answered(side.moving.put(vec![whole.clone()], universe.start).await)?;
+    }
+    let facts = |wholes: &[S::W]| wholes.iter().map(Whole::facts).collect::<Vec<_>>();
+    let again = async || wholes::<S>(&side.moving, &keys).await.map(|wholes| facts(&wholes));
+    bench.sees("what was put again", facts(&state), again).await
 }
 
 /// Many write through the tracked port while somebody copies what is marked. When no mark is left, the copy is what the
