@@ -4,17 +4,18 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use mobimir_core::{
+    invariant::{Invariant, InvariantCounters},
     moving::{Movable, Whole},
     ports::{StoreError, StoreResult},
     time::Clock,
 };
 use thiserror::Error;
-use tokio::time::Instant;
+use tokio::{task::JoinHandle, time::Instant};
 use uuid::Uuid;
 
 use crate::{
     lease::{Followers, Lease, Watch},
-    phase::{Control, Event, Phase, Refusal, Seen, next},
+    phase::{Control, Event, Phase, Refusal, Seen, Which, Writes, next},
     record::{Notes, Record},
     standing::Standing,
     timing::Timing,
@@ -32,6 +33,9 @@ pub struct Follower {
     is_counted: bool,
     confirmed: u64,
     beat: u64,
+    invariants: Arc<InvariantCounters>,
+    /// What opens the target, while it takes longer than a beat.
+    preparing: Option<JoinHandle<bool>>,
 }
 
 /// Opens what a migration needs; says whether it could.
@@ -55,8 +59,10 @@ pub enum MoveError {
     Refused(Vec<Refusal>),
     #[error("a migration of {entity} is under way already, in phase {phase}")]
     UnderWay { entity: &'static str, phase: Phase },
-    #[error("{action} is for a migration that copies or compares, and this one is in the phase {phase}")]
+    #[error("{action} has no meaning in the phase {phase}")]
     NotNow { action: &'static str, phase: Phase },
+    #[error("{0} are of the present and belong to no months; only orders do")]
+    NoMonths(&'static str),
     #[error("the target {0} cannot be opened; see the log of this instance")]
     NoTarget(String),
     #[error("somebody else has moved the migration at the same moment; look and try again")]
@@ -77,7 +83,15 @@ impl Follower {
             is_counted: false,
             confirmed: Control::NONE.epoch,
             beat: 0,
+            invariants: Arc::default(),
+            preparing: None,
         }
+    }
+
+    /// Counts what it sees of promises kept and broken.
+    #[must_use]
+    pub fn counting_in(self, invariants: Arc<InvariantCounters>) -> Self {
+        Self { invariants, ..self }
     }
 
     /// Says that this instance is there, learns how far the migration is, and does as it says.
@@ -100,15 +114,32 @@ impl Follower {
             self.notes.renew(&lease).await?;
             if let Some(record) = self.notes.record().await? {
                 control = record.value.control;
-                is_prepared = prepare(record.value).await;
+                is_prepared = self.is_prepared(prepare, record.value).await;
             }
         }
         // Without the target only the source can be served, and nobody goes beyond that before all have confirmed.
-        self.standing.follow(&control, started + self.timing.lease);
+        if is_prepared || control.phase.rights().reads == Which::Source {
+            let is_near = self.standing.follow(&control, started + self.timing.lease);
+            if self.is_counted && !self.invariants.check(Invariant::Mig3, is_near) {
+                tracing::error!(entity = self.notes.entity(), phase = %control.phase, "this instance was left behind");
+            }
+        }
         if self.confirmed != control.epoch && is_prepared && self.is_drained(control.epoch).await {
             self.confirmed = control.epoch;
         }
         Ok(control)
+    }
+
+    /// Not waited for longer than a beat, or the lease would end over it; it goes on beside the next ones.
+    async fn is_prepared(&mut self, prepare: &Prepare, record: Record) -> bool {
+        let mut preparing = self.preparing.take().unwrap_or_else(|| tokio::spawn(prepare(record)));
+        match tokio::time::timeout(self.timing.beat, &mut preparing).await {
+            Ok(prepared) => prepared.unwrap_or(false),
+            Err(_) => {
+                self.preparing = Some(preparing);
+                false
+            }
+        }
     }
 
     async fn is_drained(&self, epoch: u64) -> bool {
@@ -159,7 +190,7 @@ impl<W: Whole> Controller<W> {
     /// What speaks against it now. Some of it goes away by waiting.
     pub async fn refusals(&mut self, event: Event) -> Result<Vec<Refusal>, MoveError> {
         let read = self.notes.record().await?.ok_or(MoveError::NoMigration(self.notes.entity()))?;
-        let seen = self.seen(&read.value.control).await?;
+        let seen = self.seen(&read.value, event).await?;
         Ok(next(&read.value.control, event, &seen).err().unwrap_or_default())
     }
 
@@ -168,7 +199,8 @@ impl<W: Whole> Controller<W> {
     pub async fn apply(&mut self, event: Event, why: &str) -> Result<Control, MoveError> {
         let read = self.notes.record().await?.ok_or(MoveError::NoMigration(self.notes.entity()))?;
         let control = read.value.control;
-        let seen = self.seen(&control).await?;
+        let seen = self.seen(&read.value, event).await?;
+        self.settle(&control, &seen).await;
         let moved = next(&control, event, &seen).map_err(MoveError::Refused)?;
         let what = match (control.phase == moved.phase, why) {
             (true, why) => why.to_owned(),
@@ -183,6 +215,21 @@ impl<W: Whole> Controller<W> {
         }
     }
 
+    /// In a handover that all have confirmed nobody writes, so whoever left a mark without an end is not at it any more.
+    async fn settle(&self, control: &Control, seen: &Seen) {
+        let waits = control.phase.rights().writes == Writes::Wait;
+        if !waits || seen.unconfirmed > 0 || seen.writes_may_be_late {
+            return;
+        }
+        for (store, backlog) in [(&self.source, seen.source_backlog), (&self.target, seen.target_backlog)] {
+            if backlog.is_some_and(|entities| entities > 0)
+                && let Err(error) = store.nobody_writes().await
+            {
+                tracing::debug!(%error, entity = self.notes.entity(), "what was left could not be looked at");
+            }
+        }
+    }
+
     /// Removes what those have left who will not come back.
     pub async fn forget(&mut self) -> StoreResult<()> {
         for instance in self.watch.forgotten(Instant::now()) {
@@ -191,25 +238,41 @@ impl<W: Whole> Controller<W> {
         Ok(())
     }
 
-    async fn seen(&mut self, control: &Control) -> Result<Seen, MoveError> {
-        let leases = self.notes.leases().await?;
+    async fn seen(&mut self, record: &Record, event: Event) -> Result<Seen, MoveError> {
+        let (control, leases) = (&record.control, self.notes.leases().await?);
         let now = Instant::now();
         self.watch.look(&leases, now);
         let followers = self.watch.followers(control.epoch, now);
         let is_first = control.phase == Phase::Source;
         let unaware =
             is_first && followers.settled_for.is_none_or(|settled| settled < self.timing.write_timeout);
-        let writes_may_be_late = unaware || followers.may_be_late;
+        // Whoever has confirmed and died since would be waited for by everybody.
+        let is_before_handover = matches!(control.phase, Phase::Verify | Phase::ReadTarget);
+        let writes_may_be_late =
+            unaware || followers.may_be_late || (is_before_handover && followers.is_anyone_silent);
         // In this order: what is written while the one is counted is marked before the other is.
-        let source_backlog = self.source.backlog().await.ok().map(|backlog| backlog.entities);
-        let target_backlog = self.target.backlog().await.ok().map(|backlog| backlog.entities);
+        let (mut source_backlog, mut target_backlog) = (None, None);
+        for which in control.phase.counted(event) {
+            let (store, backlog) = match which {
+                Which::Source => (&self.source, &mut source_backlog),
+                Which::Target => (&self.target, &mut target_backlog),
+            };
+            *backlog = store.backlog().await.ok().map(|backlog| backlog.entities);
+        }
         let dead_letters = self.notes.dead_letters().await.ok();
+        let shadow_differences = match control.phase {
+            Phase::Verify => {
+                self.notes.shadow(record.comparison_number()).await.ok().map(|told| told.different)
+            }
+            _ => Some(0),
+        };
         Ok(Seen {
             unconfirmed: followers.behind.len() as u64,
             writes_may_be_late,
             source_backlog,
             target_backlog,
             dead_letters,
+            shadow_differences,
         })
     }
 }
@@ -217,5 +280,53 @@ impl<W: Whole> Controller<W> {
 impl Refusal {
     fn list(refusals: &[Refusal]) -> String {
         refusals.iter().map(Refusal::to_string).collect::<Vec<_>>().join("; ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mobimir_core::time::SystemClock;
+    use mobimir_testkit::model::ModelStore;
+
+    use super::*;
+
+    async fn following(phase: Phase) -> (Follower, Arc<Standing>) {
+        let (timing, notes) = (Timing::default(), Notes::new(Arc::new(ModelStore::default()), "carts"));
+        let mut record = Record::new("here", "there", SystemClock.now());
+        record.control.phase = phase;
+        assert!(notes.replace_record(None, &record).await.unwrap());
+        let standing = Standing::new(&timing);
+        (Follower::new(notes, standing.clone(), Uuid::from_u128(1), timing, "here"), standing)
+    }
+
+    /// The target hangs, and whoever starts just then sells all the same, for as long as it takes.
+    #[tokio::test(start_paused = true)]
+    async fn the_source_is_served_while_the_target_does_not_open() {
+        let (mut follower, standing) = following(Phase::DualWrite).await;
+        let never: Prepare = Box::new(|_| Box::pin(std::future::pending()));
+        for _ in 0..20 {
+            follower.beat(&never).await.unwrap();
+            assert_eq!(standing.read_from().unwrap(), Which::Source);
+            assert!(standing.begin_write().await.unwrap().mirrored);
+            tokio::time::sleep(follower.timing.beat).await;
+        }
+        assert_eq!(follower.confirmed, Control::NONE.epoch, "it cannot do what the phase asks for");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_target_is_served_when_it_is_open_however_long_that_takes() {
+        let (mut follower, standing) = following(Phase::ReadTarget).await;
+        let slow: Prepare = Box::new(|_| {
+            Box::pin(async {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                true
+            })
+        });
+        follower.beat(&slow).await.unwrap();
+        assert!(standing.read_from().is_err());
+        for _ in 0..5 {
+            follower.beat(&slow).await.unwrap();
+        }
+        assert_eq!(standing.read_from().unwrap(), Which::Target);
     }
 }

@@ -25,6 +25,8 @@ pub struct Lease {
 pub struct Watch {
     /// For how long a beat has to stand still.
     gone_after: Duration,
+    /// After so long it is not certain that he is well.
+    silent_after: Duration,
     write_timeout: Duration,
     seen: BTreeMap<Uuid, (Lease, Instant)>,
     /// When the last instance that had to confirmed its epoch, or was gone, and which epoch that was.
@@ -42,6 +44,8 @@ pub struct Followers {
     /// Whether a write of somebody who is behind or gone can still arrive. Those who confirm have waited for theirs
     /// themselves.
     pub may_be_late: bool,
+    /// Whether somebody was not heard of for a while, and may be gone without being known to be.
+    pub is_anyone_silent: bool,
     /// Since when nobody is behind.
     pub settled_for: Option<Duration>,
 }
@@ -53,6 +57,7 @@ impl Watch {
     pub fn new(timing: &Timing) -> Self {
         Self {
             gone_after: timing.lease + timing.lease_margin,
+            silent_after: timing.lease / 2,
             write_timeout: timing.write_timeout,
             seen: BTreeMap::new(),
             settled: None,
@@ -72,13 +77,15 @@ impl Watch {
 
     pub fn followers(&mut self, epoch: u64, now: Instant) -> Followers {
         let (mut confirmed, mut behind, mut gone) = (Vec::new(), Vec::new(), Vec::new());
-        let mut may_be_late = false;
+        let (mut may_be_late, mut is_anyone_silent) = (false, false);
         for (instance, (lease, changed_at)) in &self.seen {
             let silent_for = now.duration_since(*changed_at);
+            let is_over = silent_for > self.gone_after + self.write_timeout;
+            is_anyone_silent |= silent_for > self.silent_after && !is_over;
             let list = if lease.confirmed == epoch {
                 &mut confirmed
             } else if silent_for > self.gone_after {
-                may_be_late |= silent_for <= self.gone_after + self.write_timeout;
+                may_be_late |= !is_over;
                 &mut gone
             } else {
                 &mut behind
@@ -92,7 +99,7 @@ impl Watch {
             _ => self.settled = Some((epoch, now)),
         }
         let settled_for = self.settled.map(|(_, since)| now.duration_since(since));
-        Followers { confirmed, behind, gone, may_be_late, settled_for }
+        Followers { confirmed, behind, gone, may_be_late, is_anyone_silent, settled_for }
     }
 
     /// Those who have been gone for so long that nobody needs to know of them.
@@ -137,6 +144,20 @@ mod tests {
         let back = later + 2 * TIMING.lease;
         watch.look(&[lease(1, 5, 3), lease(2, 4, 3)], back);
         assert_eq!(watch.followers(5, back).settled_for, None);
+    }
+
+    /// Somebody who has confirmed and then died would be waited for by all as soon as there is something else to confirm.
+    #[tokio::test(start_paused = true)]
+    async fn somebody_who_says_nothing_is_noticed_until_nothing_of_his_can_arrive() {
+        let mut watch = Watch::new(&TIMING);
+        let start = Instant::now();
+        watch.look(&[lease(1, 5, 1)], start);
+        let silent = |watch: &mut Watch, after| watch.followers(5, start + after).is_anyone_silent;
+        assert!(!silent(&mut watch, TIMING.beat));
+        assert!(silent(&mut watch, TIMING.lease));
+        let over = TIMING.lease + TIMING.lease_margin + TIMING.write_timeout;
+        assert!(silent(&mut watch, over));
+        assert!(!silent(&mut watch, over + TIMING.beat));
     }
 
     #[tokio::test(start_paused = true)]

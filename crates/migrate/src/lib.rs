@@ -7,19 +7,23 @@
 //! - [`follow`]: how an instance follows, and how the migration is moved on; [`standing`]: what an instance may do now;
 //! - [`migrating`]: the ports, made of two others; [`mirror`]: what was written here is copied there;
 //! - [`service`]: all of it for one entity in one process, with what operators ask for;
-//! - [`backfill`] copies the past, [`verify`] compares, each as a [`job`] that can be stopped and goes on; [`throttle`] makes
-//!   them give way to shoppers; [`dead_letters`]: what could not be copied.
+//! - [`backfill`] copies the past, [`verify`] compares and mends, each as a [`job`] that can be stopped and goes on, at a
+//!   [`pace`] that is measured; [`throttle`] makes them give way to shoppers; [`dead_letters`]: what could not be copied;
+//! - [`shadow`]: shoppers' reads, asked of both stores before the switch; [`dry_run`]: what a migration would be.
 
 pub mod backfill;
 pub mod dead_letters;
+pub mod dry_run;
 pub mod follow;
 pub mod job;
 pub mod lease;
 pub mod migrating;
 pub mod mirror;
+pub mod pace;
 pub mod phase;
 pub mod record;
 pub mod service;
+pub mod shadow;
 pub mod standing;
 pub mod throttle;
 pub mod timing;

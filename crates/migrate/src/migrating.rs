@@ -15,6 +15,7 @@ use mobimir_core::{
 use crate::{
     mirror::Mirror,
     phase::{Phase, Which},
+    shadow::{Question, Shadow, Told},
     standing::Standing,
 };
 
@@ -23,6 +24,7 @@ pub struct Migrating<W: Whole, P: ?Sized> {
     source: Side<W, P>,
     standing: Arc<Standing>,
     clock: Arc<dyn Clock>,
+    shadow: Arc<Shadow>,
     /// Known when a migration is.
     other: OnceLock<Other<W, P>>,
 }
@@ -40,7 +42,14 @@ pub type MigratingSessions = Migrating<WholeSession, dyn SessionStore>;
 impl<W: Whole, P: ?Sized> Migrating<W, P> {
     /// An entity that stays where it is until it is known where it goes.
     pub fn new(source: Side<W, P>, standing: Arc<Standing>, clock: Arc<dyn Clock>) -> Self {
-        Self { source, standing, clock, other: OnceLock::new() }
+        let shadow = Shadow::new(0);
+        Self { source, standing, clock, shadow, other: OnceLock::new() }
+    }
+
+    /// With a share of reads asked of both stores before the switch.
+    #[must_use]
+    pub fn with_shadow(self, shadow: Arc<Shadow>) -> Self {
+        Self { shadow, ..self }
     }
 
     /// Where the entity goes. It cannot go anywhere else as long as this process lives.
@@ -91,6 +100,25 @@ impl<W: Whole, P: ?Sized> Migrating<W, P> {
         Ok(if is_at_rest { &side.port } else { &side.tracked })
     }
 
+    pub fn shadow(&self) -> &Arc<Shadow> {
+        &self.shadow
+    }
+
+    /// Has the target asked what the source has just answered, now and then, and never so that anybody waits for it.
+    fn compare<T, F, Fut>(&self, what: &'static str, answer: &T, read: F)
+    where
+        T: Told,
+        F: Fn(Arc<P>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = StoreResult<T>> + Send + 'static,
+        P: Send + Sync + 'static,
+    {
+        let Some(turn) = self.shadow.turn() else { return };
+        let Ok(target) = self.side(Which::Target) else { return };
+        let sides = [self.source.clone(), target.clone()];
+        let question = Question { what, read, sides, clock: self.clock.clone() };
+        tokio::spawn(self.shadow.clone().ask(turn, answer.told(), question));
+    }
+
     /// Runs a write of these keys in the store that decides now, and has them copied if that is so.
     async fn write<T, F, Fut>(&self, keys: Vec<W::Key>, work: F) -> StoreResult<T>
     where
@@ -104,12 +132,48 @@ impl<W: Whole, P: ?Sized> Migrating<W, P> {
         let answer = work(port.clone()).await;
         if permit.mirrored {
             // Also what failed: it may have happened. What did not has left no mark, and copying it does no harm.
-            let mirror = self.mirror_of(permit.store)?;
-            keys.into_iter().for_each(|key| mirror.written(key));
+            // While the other store is not open here, its mark is what others find it by. It is done all the same.
+            if let Ok(mirror) = self.mirror_of(permit.store) {
+                keys.into_iter().for_each(|key| mirror.written(key));
+            }
         }
         if !matches!(answer, Err(StoreError::Unknown { .. })) {
             permit.answered();
         }
         answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use mobimir_core::{
+        cart::{CartChange, Effect, Owner},
+        id::{self, ChangeId, ProductId, UserId},
+        time::SystemClock,
+    };
+    use mobimir_testkit::model::ModelStore;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::{phase::Control, timing::Timing};
+
+    #[tokio::test]
+    async fn a_write_is_done_and_marked_also_while_the_target_is_away() {
+        let store = ModelStore::movables();
+        let moving = store.carts.moving.clone();
+        let standing = Standing::new(&Timing::default());
+        let control = Control { phase: Phase::DualWrite, ..Control::default() };
+        standing.follow(&control, Instant::now() + Duration::from_secs(60));
+        let carts = MigratingCarts::new(store.carts, standing, Arc::new(SystemClock));
+        let now = SystemClock.now();
+        let owner = Owner::User(UserId(id::fresh(now)));
+        let effect = Effect::Add { product: ProductId(id::fresh(now)), quantity: 1, zone: None };
+        let id = ChangeId(id::fresh(now));
+        let change = CartChange { id, at: now, origin: owner, keyed: false, effect };
+        carts.append(owner, vec![change], now.plus_s(3_600), now).await.unwrap();
+        assert_eq!(moving.backlog().await.unwrap().entities, 1);
+        assert_eq!(CartStore::read(&carts, owner, now).await.unwrap().unwrap().changes.len(), 1);
     }
 }

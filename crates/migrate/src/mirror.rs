@@ -122,6 +122,11 @@ impl<W: Whole> Mirror<W> {
         Ok(done)
     }
 
+    /// How many copies were made, and how many failed.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.copied.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed))
+    }
+
     fn take(&self, key: W::Key) -> Option<Busy<'_, W>> {
         let is_free = self.busy.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
         is_free.then_some(Busy { mirror: self, key })

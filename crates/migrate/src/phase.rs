@@ -98,13 +98,16 @@ pub enum Event {
 pub struct Seen {
     /// Instances that have neither confirmed the phase nor been gone for long enough; see [`crate::lease`].
     pub unconfirmed: u64,
-    /// Whether a write that began before the last instance confirmed can still arrive.
+    /// Whether a write that began before the last instance confirmed can still arrive; before a handover also whether
+    /// somebody may have died.
     pub writes_may_be_late: bool,
     /// Entities of each store that were written and not copied; `None` if that is not known.
     pub source_backlog: Option<u64>,
     pub target_backlog: Option<u64>,
     /// Entities that could not be copied, and wait for somebody to look.
     pub dead_letters: Option<u64>,
+    /// Reads of shoppers that the target answered differently, since the comparison began.
+    pub shadow_differences: Option<u64>,
 }
 
 /// Why a migration stays where it is.
@@ -124,6 +127,9 @@ pub enum Refusal {
         entities: Option<u64>,
     },
     NotVerified,
+    ShadowDiffers {
+        reads: Option<u64>,
+    },
     NotMirrored {
         from: Which,
         entities: Option<u64>,
@@ -162,12 +168,39 @@ impl Phase {
         Rights { reads, writes }
     }
 
+    /// The stores in which there may be something that is not copied yet.
+    pub const fn marked(self) -> &'static [Which] {
+        match self {
+            Self::Source | Self::DualWrite | Self::Backfill | Self::Verify | Self::Handover => {
+                &[Which::Source]
+            }
+            Self::Switch => &[Which::Source, Which::Target],
+            Self::ReadTarget | Self::Target => &[Which::Target],
+        }
+    }
+
+    /// The stores whose backlog is asked for before that. To count one takes time, for which in a handover everybody waits.
+    pub const fn counted(self, event: Event) -> &'static [Which] {
+        match (self, event) {
+            (Self::Verify, Event::Advance) | (Self::ReadTarget, Event::Rollback) => {
+                &[Which::Source, Which::Target]
+            }
+            (Self::Handover, Event::Advance) => &[Which::Source],
+            (Self::ReadTarget, Event::Advance) | (Self::Switch, Event::Rollback) => &[Which::Target],
+            _ => &[],
+        }
+    }
+
     pub fn above(self) -> Option<Phase> {
         Self::ALL.into_iter().find(|phase| *phase > self)
     }
 
     pub fn below(self) -> Option<Phase> {
         Self::ALL.into_iter().rev().find(|phase| *phase < self)
+    }
+
+    pub fn is_within_a_step_of(self, other: Phase) -> bool {
+        (self as usize).abs_diff(other as usize) <= 1
     }
 
     pub fn as_str(self) -> &'static str {
@@ -257,7 +290,9 @@ fn gate_up(control: &Control, seen: &Seen) -> Vec<Refusal> {
         Phase::Verify => {
             refusals.extend((!control.verified).then_some(Refusal::NotVerified));
             refusals.extend(dead_letters(seen));
+            refusals.extend(shadow_differences(seen));
             refusals.extend(backlog(Which::Source, seen.source_backlog, HANDOVER_BACKLOG_MAX));
+            refusals.extend(in_vain(Which::Target, seen.target_backlog, seen));
         }
         Phase::Handover => {
             refusals.extend((!control.verified).then_some(Refusal::NotVerified));
@@ -276,6 +311,10 @@ fn gate_up(control: &Control, seen: &Seen) -> Vec<Refusal> {
 
 fn gate_down(control: &Control, seen: &Seen) -> Vec<Refusal> {
     match control.phase {
+        Phase::ReadTarget => {
+            let missing = backlog(Which::Target, seen.target_backlog, HANDOVER_BACKLOG_MAX);
+            missing.into_iter().chain(in_vain(Which::Source, seen.source_backlog, seen)).collect()
+        }
         // Reads go back to the source, which must have all that was written to the target.
         Phase::Switch => {
             let missing = backlog(Which::Target, seen.target_backlog, 0);
@@ -296,8 +335,18 @@ fn late(seen: &Seen) -> Option<Refusal> {
     seen.writes_may_be_late.then_some(Refusal::WritesMayBeLate)
 }
 
+/// Why everybody would wait for a handover that cannot be: somebody died a moment ago, or the store that is to take over does
+/// not answer.
+fn in_vain(to: Which, to_backlog: Option<u64>, seen: &Seen) -> Vec<Refusal> {
+    late(seen).into_iter().chain(backlog(to, to_backlog, u64::MAX)).collect()
+}
+
 fn dead_letters(seen: &Seen) -> Option<Refusal> {
     (seen.dead_letters != Some(0)).then_some(Refusal::DeadLetters { entities: seen.dead_letters })
+}
+
+fn shadow_differences(seen: &Seen) -> Option<Refusal> {
+    (seen.shadow_differences != Some(0)).then_some(Refusal::ShadowDiffers { reads: seen.shadow_differences })
 }
 
 fn backlog(from: Which, entities: Option<u64>, max: u64) -> Option<Refusal> {
@@ -346,9 +395,9 @@ impl fmt::Display for Refusal {
                     "{instances} instances have not confirmed the phase yet, or were heard of a moment ago"
                 )
             }
-            Self::WritesMayBeLate => {
-                f.write_str("a write that was under way may still arrive; wait a little")
-            }
+            Self::WritesMayBeLate => f.write_str(
+                "a write that was under way may still arrive, or somebody was not heard of; wait a little",
+            ),
             Self::NotBackfilled => f.write_str("the backfill has not come to its end"),
             Self::DeadLetters { entities } => {
                 write!(
@@ -358,6 +407,13 @@ impl fmt::Display for Refusal {
                 )
             }
             Self::NotVerified => f.write_str("no comparison has found everything equal since the backfill"),
+            Self::ShadowDiffers { reads } => {
+                write!(
+                    f,
+                    "{} reads of shoppers were answered differently by the target; look at them, then compare anew",
+                    known(reads)
+                )
+            }
             Self::NotMirrored { from, entities } => {
                 write!(f, "{} entities of the {from} are written and not copied yet", known(entities))
             }
@@ -377,6 +433,7 @@ mod tests {
             source_backlog: Some(0),
             target_backlog: Some(0),
             dead_letters: Some(0),
+            shadow_differences: Some(0),
         }
     }
 
@@ -443,15 +500,17 @@ mod tests {
             source_backlog: None,
             target_backlog: None,
             dead_letters: None,
+            shadow_differences: None,
         };
         let unproven = |phase| Control { phase, epoch: 7, backfilled: false, verified: false };
         let reasons = |phase, event| -> Vec<String> {
             let refusals = next(&unproven(phase), event, &nothing_known).unwrap_err();
             refusals.iter().map(Refusal::to_string).collect()
         };
-        assert_eq!(reasons(Phase::Verify, Event::Advance).len(), 4);
+        assert_eq!(reasons(Phase::Verify, Event::Advance).len(), 7);
         assert_eq!(reasons(Phase::Handover, Event::Advance).len(), 5);
         assert_eq!(reasons(Phase::Switch, Event::Rollback).len(), 4);
+        assert_eq!(reasons(Phase::ReadTarget, Event::Rollback).len(), 4);
         assert_eq!(reasons(Phase::Target, Event::Rollback).len(), 1);
     }
 
@@ -465,6 +524,41 @@ mod tests {
         }
         assert!(next(&at(Phase::Handover), Event::Rollback, &seen).is_ok());
         assert!(next(&at(Phase::Switch), Event::Advance, &seen).is_ok());
+    }
+
+    #[test]
+    fn no_gate_asks_for_what_is_not_counted() {
+        for phase in Phase::ALL {
+            for event in [Event::Advance, Event::Rollback] {
+                let known = |which| phase.counted(event).contains(&which).then_some(0);
+                let (source_backlog, target_backlog) = (known(Which::Source), known(Which::Target));
+                let seen = Seen { source_backlog, target_backlog, ..all_well() };
+                assert_eq!(
+                    next(&at(phase), event, &seen),
+                    next(&at(phase), event, &all_well()),
+                    "{phase} {event:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_handover_that_cannot_be() {
+        let dead = Seen { writes_may_be_late: true, ..all_well() };
+        let no_target = Seen { target_backlog: None, ..all_well() };
+        let no_source = Seen { source_backlog: None, ..all_well() };
+        for (phase, event, seen) in [
+            (Phase::Verify, Event::Advance, &dead),
+            (Phase::Verify, Event::Advance, &no_target),
+            (Phase::ReadTarget, Event::Rollback, &dead),
+            (Phase::ReadTarget, Event::Rollback, &no_source),
+            (Phase::ReadTarget, Event::Rollback, &no_target),
+        ] {
+            assert_eq!(next(&at(phase), event, seen).unwrap_err().len(), 1, "{phase} {seen:?}");
+            // Out of one that has begun, the way is always open.
+            assert!(next(&at(Phase::Handover), Event::Rollback, seen).is_ok());
+            assert!(next(&at(Phase::Switch), Event::Advance, seen).is_ok());
+        }
     }
 
     #[test]

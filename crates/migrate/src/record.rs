@@ -1,22 +1,31 @@
 //! What stands in the notes about a migration: one record that all follow, and a lease for each instance.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use mobimir_core::{
     notes::{Expected, Note, NoteStore},
     ports::{StoreError, StoreResult},
-    time::Timestamp,
+    time::{Month, Timestamp},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use uuid::Uuid;
 
 use crate::{
+    backfill::Months,
     lease::Lease,
     phase::{Control, Phase},
+    verify::{Kind, Purpose},
 };
 
 /// Lines of the timeline that are kept. A migration has far fewer, unless it goes up and down all the time.
 const TIMELINE_LINES_MAX: usize = 1_000;
+/// Comparisons that are remembered.
+const OUTCOMES_MAX: usize = 200;
+/// Comparisons of one epoch: more than anybody waits for.
+const PER_EPOCH_MAX: u64 = 1_000_000;
 /// Leases that are read: more instances than anybody runs.
 const LEASES_MAX: usize = 10_000;
 
@@ -41,7 +50,41 @@ pub struct Record {
     /// Nothing is copied or compared until somebody says so.
     #[serde(default)]
     pub is_paused: bool,
+    /// The comparison that opened the gate of the switch.
+    #[serde(default)]
+    pub verified_number: Option<u64>,
+    /// The epoch that the backfill belongs to.
+    #[serde(default)]
+    pub backfill_epoch: Option<u64>,
+    /// What of the past is to be copied now, if not everything; raised with it is its number.
+    #[serde(default)]
+    pub months: Option<Months>,
+    #[serde(default)]
+    pub selection: u64,
+    /// Months that are in the target already.
+    #[serde(default)]
+    pub months_copied: BTreeSet<Month>,
+    /// Raised to have everything compared again after the switch; and when that was last done.
+    #[serde(default)]
+    pub recheck: u64,
+    #[serde(default)]
+    pub rechecked_at: Option<Timestamp>,
+    /// What comparisons and repairs came to.
+    #[serde(default)]
+    pub outcomes: Vec<Outcome>,
     pub timeline: Vec<Line>,
+}
+
+/// What a comparison or a repair came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    pub at: Timestamp,
+    pub purpose: Purpose,
+    pub entities: u64,
+    pub rows: u64,
+    pub ranges: u64,
+    pub differences: BTreeMap<Kind, u64>,
+    pub mended: u64,
 }
 
 /// Something that happened.
@@ -77,18 +120,83 @@ impl Record {
             repair: 0,
             repaired: 0,
             is_paused: false,
+            verified_number: None,
+            backfill_epoch: None,
+            months: None,
+            selection: 0,
+            months_copied: BTreeSet::new(),
+            recheck: 0,
+            rechecked_at: None,
+            outcomes: Vec::new(),
             timeline: vec![Line { at, what }],
         }
     }
 
     #[must_use]
     pub fn with(mut self, control: Control, at: Timestamp, what: String) -> Self {
+        if control.phase <= Phase::DualWrite && control.phase < self.control.phase {
+            // What is written from here on is not copied, so nothing that was copied counts any more.
+            (self.months, self.months_copied) = (None, BTreeSet::new());
+        }
+        if (self.control.phase, control.phase) == (Phase::Verify, Phase::Handover) {
+            self.verified_number = Some(self.comparison_number());
+        }
+        if control.phase == Phase::Backfill && !control.backfilled {
+            self.backfill_epoch = Some(control.epoch);
+        }
+        if control.phase != self.control.phase {
+            self.rechecked_at = None;
+        }
         self.control = control;
         if self.wanted == Some(control.phase) {
             self.wanted = None;
         }
         self.note(at, what);
         self
+    }
+
+    /// Remembers what a comparison came to.
+    pub fn came_to(&mut self, outcome: Outcome) {
+        if self.outcomes.len() >= OUTCOMES_MAX {
+            self.outcomes.remove(0);
+        }
+        self.outcomes.push(outcome);
+    }
+
+    /// Each comparison of each epoch has a number of its own.
+    pub fn comparison_number(&self) -> u64 {
+        self.control.epoch * PER_EPOCH_MAX + self.comparison
+    }
+
+    /// Of the comparison that people look at: the one under way, or the one that reads moved by.
+    pub fn shown_comparison_number(&self) -> Option<u64> {
+        match self.control.phase {
+            phase if phase < Phase::Verify => None,
+            Phase::Verify => Some(self.comparison_number()),
+            _ => self.verified_number,
+        }
+    }
+
+    pub fn repair_number(&self) -> u64 {
+        self.control.epoch * PER_EPOCH_MAX + self.repair
+    }
+
+    pub fn recheck_number(&self) -> u64 {
+        self.control.epoch * PER_EPOCH_MAX + self.recheck
+    }
+
+    /// Of the recheck that people look at: the one under way, or the last one if none is.
+    pub fn shown_recheck_number(&self) -> u64 {
+        self.recheck_number() - u64::from(self.rechecked_at.is_some() && self.recheck > 0)
+    }
+
+    pub fn selection_number(&self) -> u64 {
+        self.control.epoch * PER_EPOCH_MAX + self.selection
+    }
+
+    /// The months that are still to be copied before anything else is.
+    pub fn months_to_copy(&self) -> Option<Months> {
+        self.months.filter(|months| months.all().any(|month| !self.months_copied.contains(&month)))
     }
 
     pub fn note(&mut self, at: Timestamp, what: String) {

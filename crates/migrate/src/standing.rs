@@ -90,13 +90,18 @@ impl Standing {
         Ok(Some(Permit { standing: self.clone(), epoch, store, mirrored, is_certain: false }))
     }
 
-    /// From now on this instance does as the phase says, and until `until` if it is told nothing else.
-    pub fn follow(&self, control: &Control, until: Instant) {
+    /// From now on this instance does as the phase says, and until `until` if it is told nothing else. Says whether that
+    /// is no more than one phase from what it has done so far, as it must be if it still served.
+    pub fn follow(&self, control: &Control, until: Instant) -> bool {
+        let is_near;
         {
             let mut state = self.state();
+            let served = state.until.is_some_and(|until| Instant::now() < until);
+            is_near = !served || state.phase.is_within_a_step_of(control.phase);
             (state.phase, state.epoch, state.until) = (control.phase, control.epoch, Some(until));
         }
         self.changes.notify_waiters();
+        is_near
     }
 
     pub fn phase(&self) -> (Phase, u64) {

@@ -4,18 +4,28 @@ use std::{sync::Mutex, time::Duration};
 
 use tokio::time::Instant;
 
+use crate::job::Progress;
+
 /// What shoppers feel.
 pub trait Pressure: Send + Sync {
-    /// How much of what the policy allows is used up: 1 is the limit.
-    fn now(&self) -> f64;
+    fn now(&self) -> Felt;
+}
+
+/// How much of what the policy allows is used up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Felt {
+    /// 1 is the limit.
+    pub level: f64,
+    /// What takes most of it.
+    pub by: &'static str,
 }
 
 /// Nobody is there but the job.
 pub struct Nobody;
 
 impl Pressure for Nobody {
-    fn now(&self) -> f64 {
-        0.0
+    fn now(&self) -> Felt {
+        Felt { level: 0.0, by: "nobody" }
     }
 }
 
@@ -36,9 +46,11 @@ impl Default for Throttle {
 }
 
 impl Throttle {
-    /// Waits as long as the job should before it goes on.
-    pub async fn wait(&self, pressure: &dyn Pressure) {
-        let pause = self.adapt(pressure.now());
+    /// Waits as long as the job should before it goes on, after a step that was such a part of a full one.
+    pub async fn wait(&self, pressure: &dyn Pressure, progress: &Progress, part: f64) {
+        let Felt { level, by: _ } = pressure.now();
+        progress.felt(level);
+        let pause = self.adapt(level).mul_f64(part.clamp(0.0, 1.0));
         if !pause.is_zero() {
             tokio::time::sleep_until(Instant::now() + pause).await;
         }

@@ -24,7 +24,9 @@ impl CartStore for MigratingCarts {
     }
 
     async fn read(&self, owner: Owner, now: Timestamp) -> StoreResult<Option<StoredCart>> {
-        Self::read(self)?.read(owner, now).await
+        let cart = Self::read(self)?.read(owner, now).await?;
+        self.compare("a cart", &cart, move |port| async move { port.read(owner, now).await });
+        Ok(cart)
     }
 
     async fn untouched(

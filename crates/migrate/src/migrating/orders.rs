@@ -17,11 +17,15 @@ impl OrderStore for MigratingOrders {
     }
 
     async fn get(&self, id: OrderId) -> StoreResult<Option<Order>> {
-        self.read()?.get(id).await
+        let found = self.read()?.get(id).await?;
+        self.compare("an order", &found, move |port| async move { port.get(id).await });
+        Ok(found)
     }
 
     async fn history(&self, id: OrderId) -> StoreResult<Vec<StatusChange>> {
-        self.read()?.history(id).await
+        let found = self.read()?.history(id).await?;
+        self.compare("the moves of an order", &found, move |port| async move { port.history(id).await });
+        Ok(found)
     }
 
     async fn transition(
@@ -40,7 +44,11 @@ impl OrderStore for MigratingOrders {
         after: Option<OrderPosition>,
         limit: usize,
     ) -> StoreResult<Page<Order, OrderPosition>> {
-        self.read()?.by_user(user, period, after, limit).await
+        let page = self.read()?.by_user(user, period, after, limit).await?;
+        self.compare("orders of a user", &page, move |port| async move {
+            port.by_user(user, period, after, limit).await
+        });
+        Ok(page)
     }
 
     async fn by_day(
@@ -50,6 +58,10 @@ impl OrderStore for MigratingOrders {
         after: Option<OrderPosition>,
         limit: usize,
     ) -> StoreResult<Page<Order, OrderPosition>> {
-        self.read()?.by_day(day, filter, after, limit).await
+        let page = self.read()?.by_day(day, filter, after, limit).await?;
+        self.compare("orders of a day", &page, move |port| async move {
+            port.by_day(day, filter, after, limit).await
+        });
+        Ok(page)
     }
 }

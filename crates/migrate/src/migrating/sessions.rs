@@ -19,7 +19,9 @@ impl SessionStore for MigratingSessions {
     }
 
     async fn get(&self, id: SessionId, now: Timestamp) -> StoreResult<Option<Session>> {
-        self.read()?.get(id, now).await
+        let session = self.read()?.get(id, now).await?;
+        self.compare("a session", &session, move |port| async move { port.get(id, now).await });
+        Ok(session)
     }
 
     async fn by_user(
@@ -29,7 +31,11 @@ impl SessionStore for MigratingSessions {
         limit: usize,
         now: Timestamp,
     ) -> StoreResult<Page<Session, SessionPosition>> {
-        self.read()?.by_user(user, after, limit, now).await
+        let page = self.read()?.by_user(user, after, limit, now).await?;
+        self.compare("sessions of a user", &page, move |port| async move {
+            port.by_user(user, after, limit, now).await
+        });
+        Ok(page)
     }
 
     async fn use_refresh(&self, hash: SecretHash, now: Timestamp) -> StoreResult<RefreshUse> {

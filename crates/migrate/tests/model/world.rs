@@ -391,6 +391,7 @@ impl Glance {
             source_backlog: Some(self.source_backlog.into()),
             target_backlog: Some(self.target_backlog.into()),
             dead_letters: Some(self.dead_letters.into()),
+            shadow_differences: Some(0),
         }
     }
 }

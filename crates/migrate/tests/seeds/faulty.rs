@@ -165,6 +165,10 @@ impl<W: Whole> Movable<W> for Faulty<dyn Movable<W>> {
         self.faults.read(self.store.whole(key)).await
     }
 
+    async fn count(&self) -> StoreResult<u64> {
+        self.faults.read(self.store.count()).await
+    }
+
     async fn ranges(&self, parts: usize) -> StoreResult<Vec<Range>> {
         self.faults.read(self.store.ranges(parts.min(3))).await
     }

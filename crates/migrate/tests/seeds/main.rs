@@ -4,6 +4,7 @@
 
 mod chance;
 mod faulty;
+mod service;
 mod trade;
 mod world;
 
@@ -61,11 +62,16 @@ fn nothing_is_lost_whatever_happens_in_whatever_order() {
     let reached_target = all.iter().filter(|run| run.highest == Some(Phase::ReadTarget)).count() as u64;
     let rollbacks: u64 = all.iter().map(|run| run.rollbacks).sum();
     let late_writes: u64 = all.iter().map(|run| run.late_writes).sum();
+    let shadow_reads: u64 = all.iter().map(|run| run.shadow_reads).sum();
     println!(
-        "{runs} seeds: {reached_target} reached read-target, {rollbacks} steps back, {late_writes} late writes"
+        "{runs} seeds: {reached_target} reached read-target, {rollbacks} steps back, {late_writes} late writes, \
+         {shadow_reads} shadow reads"
     );
     // A simulation in which nothing happens proves nothing.
-    assert!(is_one || (reached_target * 4 > runs && rollbacks > runs && late_writes > runs));
+    assert!(
+        is_one
+            || (reached_target * 4 > runs && rollbacks > runs && late_writes > runs && shadow_reads > runs)
+    );
 }
 
 #[test]

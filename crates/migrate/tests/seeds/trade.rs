@@ -13,7 +13,7 @@ use mobimir_core::{
     time::{Timestamp, Version},
     zone::Zone,
 };
-use mobimir_migrate::{migrating::Migrating, standing::Standing};
+use mobimir_migrate::{migrating::Migrating, shadow::Shadow, standing::Standing};
 
 use crate::{chance::Chance, world::Now};
 
@@ -62,7 +62,7 @@ fn moving<W: Whole, P: ?Sized>(
     standing: Arc<Standing>,
     clock: Arc<Now>,
 ) -> Arc<Migrating<W, P>> {
-    let migrating = Migrating::new(source, standing, clock);
+    let migrating = Migrating::new(source, standing, clock).with_shadow(Shadow::new(300));
     migrating.set_target(target);
     Arc::new(migrating)
 }
@@ -76,6 +76,23 @@ fn broken<T>(what: impl Into<String>) -> Result<T, Broken> {
 
 fn id(kind: &str, n: u64) -> uuid::Uuid {
     derived(kind, &[&n.to_be_bytes()])
+}
+
+/// The `n`th order, made at a time.
+pub(crate) fn order(n: u64, made: Timestamp) -> Order {
+    Order {
+        id: OrderId(id("order", n)),
+        user_id: UserId(id("user", n % 2)),
+        status: OrderStatus::Confirmed,
+        geo_zone: Zone::parse("MSK").expect("a zone"),
+        lines: Vec::new(),
+        shipping_address: None,
+        payment_method: None,
+        created_at: made,
+        updated_at: made,
+        bucket: 0,
+        version: Version::default().next(made),
+    }
 }
 
 #[derive(Clone)]
@@ -94,20 +111,7 @@ const WAY: [OrderStatus; 4] =
 
 impl OrderTrade {
     fn order(&self) -> Order {
-        let made = Timestamp::from_millis(1_000_000 + i64::try_from(self.n).unwrap_or_default());
-        Order {
-            id: OrderId(id("order", self.n)),
-            user_id: UserId(id("user", self.n % 2)),
-            status: OrderStatus::Confirmed,
-            geo_zone: Zone::parse("MSK").expect("a zone"),
-            lines: Vec::new(),
-            shipping_address: None,
-            payment_method: None,
-            created_at: made,
-            updated_at: made,
-            bucket: 0,
-            version: Version::default().next(made),
-        }
+        order(self.n, Timestamp::from_millis(1_000_000 + i64::try_from(self.n).unwrap_or_default()))
     }
 
     fn seen(&self, order: &Order) -> Result<usize, Broken> {

@@ -14,15 +14,16 @@ use mobimir_core::{
     time::{Clock, Timestamp},
 };
 use mobimir_migrate::{
-    backfill::Backfill,
-    follow::{Controller, Follower, MoveError},
+    backfill::{Backfill, Selection},
+    follow::{Controller, Follower, MoveError, Prepare},
     job::{Ended, Progress},
     phase::{Event, Phase, Which},
     record::{Notes, Record},
+    shadow::Shadow,
     standing::Standing,
     throttle::Nobody,
     timing::Timing,
-    verify::Comparison,
+    verify::{Comparison, Purpose},
 };
 use mobimir_testkit::model::ModelStore;
 use tokio::{
@@ -38,7 +39,7 @@ use crate::{
 };
 
 /// Time that passes only when everybody waits.
-pub(crate) struct Now(Instant);
+pub(crate) struct Now(pub(crate) Instant);
 
 impl Clock for Now {
     fn now(&self) -> Timestamp {
@@ -51,7 +52,7 @@ const INSTANCES: usize = 2;
 const SHOPPERS: u64 = 3;
 const RECONCILE_PERIOD: Duration = Duration::from_millis(700);
 /// Quicker than in earnest, so that more happens; but in the same order.
-const TIMING: Timing = Timing {
+pub(crate) const TIMING: Timing = Timing {
     beat: Duration::from_millis(300),
     lease: Duration::from_millis(2_000),
     lease_margin: Duration::from_millis(100),
@@ -87,6 +88,7 @@ struct World<T: Trade> {
 /// A process.
 struct Instance<T: Trade> {
     port: Arc<T::Port>,
+    shadow: Arc<Shadow>,
     notes_faults: Arc<Faults>,
     tasks: Vec<AbortHandle>,
 }
@@ -97,6 +99,8 @@ pub(crate) struct Reached {
     pub(crate) highest: Option<Phase>,
     pub(crate) rollbacks: u64,
     pub(crate) late_writes: u64,
+    /// The most of one instance in one comparison.
+    pub(crate) shadow_reads: u64,
 }
 
 /// Runs one seed; says what was broken.
@@ -185,7 +189,12 @@ impl<T: Trade> World<T> {
         let (migrating, port) = T::port(source, target, standing.clone(), self.clock.clone());
         let notes_faults = Faults::new(self.chance.clone(), 10);
         let mut follower = Follower::new(self.faulty_notes(&notes_faults), standing, id, TIMING, "source");
-        let follow = tokio::spawn(async move { follower.run(Box::new(|_| Box::pin(async { true }))).await });
+        let shadow = migrating.shadow().clone();
+        let prepare: Prepare = Box::new(move |record| {
+            shadow.follow(&record);
+            Box::pin(async { true })
+        });
+        let follow = tokio::spawn(async move { follower.run(prepare).await });
         let mut tasks = vec![follow.abort_handle()];
         for which in [Which::Source, Which::Target] {
             let mirror = migrating.mirror_of(which).expect("the target is set").clone();
@@ -197,7 +206,7 @@ impl<T: Trade> World<T> {
             });
             tasks.push(reconcile.abort_handle());
         }
-        let instance = Instance { port, notes_faults, tasks };
+        let instance = Instance { port, shadow: migrating.shadow().clone(), notes_faults, tasks };
         self.instances.lock().expect("nobody panics here").push(instance);
     }
 
@@ -310,6 +319,7 @@ impl<T: Trade> World<T> {
                 controller = self.controller();
             }
             let Ok(Some(read)) = self.plain_notes().record().await else { continue };
+            self.look_at_shadows(&mut reached)?;
             let control = read.value.control;
             reached.highest = reached.highest.max(Some(control.phase));
             let is_calm = started.elapsed() > TROUBLE;
@@ -339,6 +349,19 @@ impl<T: Trade> World<T> {
         Ok(reached)
     }
 
+    /// Whatever goes wrong, what is not copied yet must not be taken for a difference.
+    fn look_at_shadows(&self, reached: &mut Reached) -> Result<(), String> {
+        for instance in self.instances.lock().expect("nobody panics here").iter() {
+            if let Some((_, counted)) = instance.shadow.current() {
+                reached.shadow_reads = reached.shadow_reads.max(counted.alike);
+                if counted.different > 0 {
+                    return Err(format!("a shadow read differs: {:?}", counted.samples));
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn controller(&self) -> Controller<T::W> {
         let notes = self.faulty_notes(&self.faults[0]);
         Controller::new(
@@ -357,6 +380,7 @@ impl<T: Trade> World<T> {
             to: self.moving(Which::Target),
             clock: self.clock.clone(),
             pressure: Arc::new(Nobody),
+            selection: Selection::default(),
         };
         // The migrator is killed now and then.
         let lives = Duration::from_millis(300 + self.chance.below(8_000));
@@ -373,10 +397,12 @@ impl<T: Trade> World<T> {
             target: self.moving(Which::Target),
             clock: self.clock.clone(),
             pressure: Arc::new(Nobody),
+            purpose: Purpose::Verify,
+            number,
         };
         let progress = Arc::<Progress>::default();
         let lives = Duration::from_millis(1_000 + self.chance.below(30_000));
-        let Ok(Ok(compared)) = timeout(lives, comparison.run(number, progress)).await else { return };
+        let Ok(Ok(compared)) = timeout(lives, comparison.run(progress)).await else { return };
         if let Ended::Whole { ranges } = compared.ended {
             let (ranges_planned, differences) = (ranges, compared.total());
             let event = Event::Compared { epoch, ranges_planned, ranges_compared: ranges, differences };

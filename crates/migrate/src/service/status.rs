@@ -1,0 +1,182 @@
+//! A migration as people look at it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mobimir_core::{
+    moving::{Backlog, Whole},
+    ports::StoreResult,
+    time::{Month, Timestamp},
+};
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::{Entity, Migration, work::Worker};
+use crate::{
+    backfill::Months,
+    dead_letters::DeadLetter,
+    follow::MoveError,
+    job::Reached,
+    phase::{Event, Phase, Which},
+    record::{Line, Outcome, Record},
+    shadow::Counted,
+    throttle::Felt,
+    verify::{Difference, Kind, Purpose},
+};
+
+/// Differences and dead letters that a status shows.
+const SHOWN_DIFFERENCES_MAX: usize = 20;
+const SHOWN_LETTERS_MAX: usize = 20;
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    pub entity: &'static str,
+    pub phase: Phase,
+    pub source: String,
+    pub target: String,
+    /// Where it is going by itself.
+    pub wanted: Option<Phase>,
+    pub is_paused: bool,
+    pub instances: Instances,
+    /// The instance that copies and compares.
+    pub worker: Option<Uuid>,
+    pub backlog: BTreeMap<Which, Option<BacklogView>>,
+    pub backfill: Option<JobView>,
+    /// The months that are copied before the rest, if some are, and those that have been.
+    pub months: Option<Months>,
+    pub months_copied: BTreeSet<Month>,
+    pub verification: Option<Verification>,
+    pub repair: Option<JobView>,
+    /// Shadow reads of all instances since the comparison began.
+    pub shadow: Option<Counted>,
+    /// The comparison after the switch, in the other direction.
+    pub recheck: Option<Verification>,
+    pub rechecked_at: Option<Timestamp>,
+    /// What shoppers feel on the instance that was asked; copying gives way from 0.8 on.
+    pub felt: f64,
+    pub felt_by: &'static str,
+    pub dead_letters_total: u64,
+    pub dead_letters: Vec<DeadLetter>,
+    /// Why the next phase cannot begin.
+    pub blocked_by: Vec<String>,
+    pub phase_since: Option<Timestamp>,
+    /// What comparisons and repairs came to.
+    pub outcomes: Vec<Outcome>,
+    pub timeline: Vec<Line>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Instances {
+    pub confirmed: usize,
+    pub behind: usize,
+    pub gone: usize,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct BacklogView {
+    pub entities: u64,
+    pub oldest: Option<Timestamp>,
+}
+
+/// Long work, how far it is and how fast it goes.
+#[derive(Clone, Debug, Serialize)]
+pub struct JobView {
+    #[serde(flatten)]
+    pub reached: Reached,
+    pub entities_per_s: Option<f64>,
+    pub left_s: Option<u64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Verification {
+    pub reached: JobView,
+    pub is_green: bool,
+    pub differences: BTreeMap<Kind, u64>,
+    pub first_differences: Vec<Difference>,
+}
+
+impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
+    pub(super) async fn view(&self, record: Record) -> Result<Status, MoveError> {
+        let mut backlog = BTreeMap::new();
+        for which in [Which::Source, Which::Target] {
+            let seen = match self.migrating.side(which) {
+                Ok(side) => side.moving.backlog().await.ok(),
+                Err(_) => None,
+            };
+            let view = seen.map(|Backlog { entities, oldest }| BacklogView { entities, oldest });
+            backlog.insert(which, view);
+        }
+        let (mut blocked_by, mut instances) = (Vec::new(), Instances { confirmed: 0, behind: 0, gone: 0 });
+        if let Ok(mut controller) = self.controller().await {
+            let refusals = controller.refusals(Event::Advance).await?;
+            blocked_by = refusals.iter().map(ToString::to_string).collect();
+            let (_, followers) = controller.followers().await?;
+            instances = Instances {
+                confirmed: followers.confirmed.len(),
+                behind: followers.behind.len(),
+                gone: followers.gone.len(),
+            };
+        }
+        let Felt { level, by } = self.pressure.now();
+        let backfill = match record.months_to_copy() {
+            Some(_) => self.job("months", Some(record.selection_number())).await?,
+            None => self.job("backfill", record.backfill_epoch).await?,
+        };
+        let (number, recheck) = (record.shown_comparison_number(), record.shown_recheck_number());
+        let (mut shadow, mut verification) = (None, None);
+        if let Some(number) = number {
+            shadow = Some(self.notes.shadow(number).await?);
+            verification = self.verification(Purpose::Verify, number, record.control.verified).await?;
+        }
+        let is_same = record.outcomes.last().is_some_and(|last| last.differences.is_empty());
+        Ok(Status {
+            entity: self.entity(),
+            phase: record.control.phase,
+            wanted: record.wanted,
+            is_paused: record.is_paused,
+            instances,
+            worker: self.notes.get::<Worker>(Worker::NAME).await?.map(|read| read.value.instance),
+            backlog,
+            backfill,
+            verification,
+            repair: self.job(Purpose::Repair.as_str(), Some(record.repair_number())).await?,
+            shadow,
+            recheck: self.verification(Purpose::Recheck, recheck, is_same).await?,
+            rechecked_at: record.rechecked_at,
+            felt: level,
+            felt_by: by,
+            dead_letters_total: self.notes.dead_letters().await?,
+            dead_letters: self.notes.list_dead_letters(None, SHOWN_LETTERS_MAX).await?,
+            blocked_by,
+            phase_since: record.phase_since(),
+            months: record.months,
+            months_copied: record.months_copied,
+            source: record.source,
+            target: record.target,
+            outcomes: record.outcomes,
+            timeline: record.timeline,
+        })
+    }
+
+    async fn job(&self, name: &str, number: Option<u64>) -> StoreResult<Option<JobView>> {
+        let Some(number) = number else { return Ok(None) };
+        let Some(reached) = self.notes.reached(name, number).await? else { return Ok(None) };
+        let (now, is_done) = (self.clock.now(), reached.is_done());
+        let entities_per_s = reached.pace.rate(now).filter(|_| !is_done);
+        let left_s = reached.pace.left_s(reached.entities, reached.expected, now).filter(|_| !is_done);
+        Ok(Some(JobView { entities_per_s, left_s, reached }))
+    }
+
+    async fn verification(
+        &self,
+        purpose: Purpose,
+        number: u64,
+        is_green: bool,
+    ) -> StoreResult<Option<Verification>> {
+        let Some(reached) = self.job(purpose.as_str(), Some(number)).await? else { return Ok(None) };
+        let found = self.notes.differences(purpose, number).await?;
+        let mut differences = BTreeMap::new();
+        found.iter().for_each(|difference| *differences.entry(difference.kind).or_default() += 1);
+        let first_differences = found.into_iter().take(SHOWN_DIFFERENCES_MAX).collect();
+        Ok(Some(Verification { reached, is_green, differences, first_differences }))
+    }
+}

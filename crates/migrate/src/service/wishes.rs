@@ -1,0 +1,144 @@
+//! What operators ask of a migration.
+
+use mobimir_core::moving::Whole;
+
+use super::{Action, Entity, Migration};
+use crate::{
+    backfill::Months,
+    follow::MoveError,
+    phase::{Event, Phase},
+    record::Record,
+};
+
+/// What may be asked for in which phases.
+const CHOSEN: [Phase; 3] = [Phase::Source, Phase::DualWrite, Phase::Backfill];
+const COMPARED: [Phase; 2] = [Phase::Verify, Phase::ReadTarget];
+const REPAIRED: [Phase; 3] = [Phase::Backfill, Phase::Verify, Phase::ReadTarget];
+
+impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
+    pub(super) async fn take(&self, action: Action) -> Result<(), MoveError> {
+        match action {
+            Action::Start => self.start().await,
+            Action::Advance => self.want(Event::Advance).await,
+            Action::Rollback => self.want(Event::Rollback).await,
+            Action::Pause => self.change("paused", |record| record.is_paused = true).await,
+            Action::Resume => self.change("resumed", |record| record.is_paused = false).await,
+            Action::Verify => self.verify().await,
+            Action::Repair => self.repair().await,
+            Action::Months(months) => self.choose(months).await,
+        }
+    }
+
+    async fn start(&self) -> Result<(), MoveError> {
+        let before = self.notes.record().await?;
+        if let Some(read) = &before
+            && !read.value.is_over(&self.home)
+        {
+            return Err(MoveError::UnderWay { entity: self.entity(), phase: read.value.control.phase });
+        }
+        let mut record = Record::new(&self.home, &self.other, self.clock.now());
+        if let Some(read) = &before {
+            // Epochs go on, so that nobody takes it for the one before.
+            record.control.epoch = read.value.control.epoch + 1;
+        }
+        // Refused here rather than found out by everybody.
+        if !self.prepare(&record).await {
+            return Err(MoveError::NoTarget(self.other.clone()));
+        }
+        let replaced = before.map(|read| read.revision);
+        if self.notes.replace_record(replaced, &record).await? { Ok(()) } else { Err(MoveError::Overtaken) }
+    }
+
+    /// Sets out for the next phase, if only time speaks against it.
+    async fn want(&self, event: Event) -> Result<(), MoveError> {
+        let read = self.notes.record().await?.filter(|read| !read.value.is_over(&self.home));
+        let record = read.ok_or(MoveError::NoMigration(self.entity()))?.value;
+        if !self.prepare(&record).await {
+            return Err(MoveError::NoTarget(record.target));
+        }
+        let mut controller = self.controller().await?;
+        let refusals = controller.refusals(event).await?;
+        drop(controller);
+        let refusals: Vec<_> = refusals.into_iter().filter(|refusal| !refusal.is_passing()).collect();
+        if !refusals.is_empty() {
+            return Err(MoveError::Refused(refusals));
+        }
+        let step = |phase: Phase| match event {
+            Event::Rollback => phase.below(),
+            _ => phase.above(),
+        };
+        self.change("", |record| {
+            // Nobody stays where everybody waits.
+            let mut wanted = step(record.control.phase);
+            while let Some(Phase::Handover | Phase::Switch) = wanted {
+                wanted = wanted.and_then(step);
+            }
+            record.wanted = wanted;
+        })
+        .await
+    }
+
+    /// Before the switch the target is compared with the source, and after it the source with the target.
+    async fn verify(&self) -> Result<(), MoveError> {
+        let phase = self.check_phase("verify", &COMPARED).await?;
+        self.change("to be compared anew", |record| {
+            if phase == Phase::ReadTarget {
+                record.rechecked_at = None;
+            } else {
+                record.comparison += 1;
+                record.control.verified = false;
+            }
+            record.is_paused = false;
+        })
+        .await
+    }
+
+    /// Has everything compared and mended, with what could not be copied; then everything is compared anew.
+    async fn repair(&self) -> Result<(), MoveError> {
+        self.check_phase("repair", &REPAIRED).await?;
+        for letter in self.notes.list_dead_letters(None, usize::MAX >> 1).await? {
+            self.notes.take_back(&letter.key).await?;
+        }
+        self.change("to be repaired", |record| {
+            record.repair += 1;
+            record.is_paused = false;
+        })
+        .await
+    }
+
+    async fn choose(&self, months: Option<Months>) -> Result<(), MoveError> {
+        if !W::IS_DATED {
+            return Err(MoveError::NoMonths(self.entity()));
+        }
+        self.check_phase("choosing months", &CHOSEN).await?;
+        let what = match months {
+            Some(Months { from, to }) => format!("from {from} to {to} is copied first"),
+            None => "everything is copied".to_owned(),
+        };
+        self.change(&what, |record| {
+            record.months = months;
+            record.selection += 1;
+        })
+        .await
+    }
+
+    async fn check_phase(&self, action: &'static str, phases: &[Phase]) -> Result<Phase, MoveError> {
+        let read = self.notes.record().await?.ok_or(MoveError::NoMigration(self.entity()))?;
+        let phase = read.value.control.phase;
+        if phases.contains(&phase) { Ok(phase) } else { Err(MoveError::NotNow { action, phase }) }
+    }
+
+    pub(super) async fn change(&self, what: &str, change: impl Fn(&mut Record)) -> Result<(), MoveError> {
+        let read = self.notes.record().await?.ok_or(MoveError::NoMigration(self.entity()))?;
+        let mut record = read.value;
+        change(&mut record);
+        if !what.is_empty() {
+            record.note(self.clock.now(), what.to_owned());
+        }
+        if self.notes.replace_record(Some(read.revision), &record).await? {
+            Ok(())
+        } else {
+            Err(MoveError::Overtaken)
+        }
+    }
+}
