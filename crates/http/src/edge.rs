@@ -75,6 +75,9 @@ impl App {
         let route = route.as_ref().map_or("none", MatchedPath::as_str);
         let took = started.elapsed();
         inner.metrics.answered(&method, route, response.status(), took);
+        if class != Class::Watch {
+            self.state.latency.answered(read_after::is_write(&method), took);
+        }
         if let Some(path) = path {
             let status = response.status().as_u16();
             tracing::debug!(request = id.to_str().unwrap_or_default(), %method, path, status, took_us = took.as_micros() as u64, "answered");

@@ -8,6 +8,7 @@ mod cursor;
 mod docs;
 mod edge;
 mod extract;
+mod latency;
 mod limits;
 mod metrics;
 mod problem;
@@ -24,6 +25,7 @@ mod views;
 
 pub use docs::openapi_json;
 pub use edge::App;
+pub use latency::Latency;
 pub use limits::Limits;
 pub use role::Role;
 pub use server::serve;

@@ -17,7 +17,7 @@ use mobimir_migrate::service::Migration;
 use mobimir_shop::Shop;
 
 use crate::{
-    admission::Admission, limits::Limits, metrics::Metrics, product_json::ProductJson,
+    admission::Admission, latency::Latency, limits::Limits, metrics::Metrics, product_json::ProductJson,
     proxies::TrustedProxies, read_after::Signer, role::Role,
 };
 
@@ -28,6 +28,7 @@ pub struct AppState {
     pub(crate) read_after: Arc<Signer>,
     pub(crate) proxies: Arc<TrustedProxies>,
     pub(crate) role: Role,
+    pub(crate) latency: Arc<Latency>,
 }
 
 pub(crate) struct Inner {
@@ -117,7 +118,13 @@ impl AppState {
             read_after: Arc::new(Signer::random()),
             proxies: Arc::default(),
             role: Role::All,
+            latency: Arc::default(),
         }
+    }
+
+    /// Measures where somebody else looks, too.
+    pub fn with_latency(self, latency: Arc<Latency>) -> Self {
+        Self { latency, ..self }
     }
 
     /// Signs `Read-After` with a key that all instances share. Without one, each serves what is current to whoever has

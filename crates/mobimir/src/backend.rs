@@ -11,7 +11,7 @@ use std::{
 use mobimir_core::reading::{Position, Served};
 use mobimir_embedded::EmbeddedStore;
 use mobimir_http::Backend;
-use mobimir_migrate::service::Migration;
+use mobimir_migrate::service::{Migration, metrics_text};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::homes::Servers;
@@ -38,7 +38,11 @@ impl Backend for ShopBackend {
         let Servers { cassandra, mongodb } = &self.servers;
         let cassandra = cassandra.as_ref().map(|cluster| cluster.metrics()).unwrap_or_default();
         let mongodb = mongodb.as_ref().map(|deployment| deployment.metrics()).unwrap_or_default();
-        process_metrics() + &engine_metrics(&self.store) + &cassandra + &mongodb
+        process_metrics()
+            + &engine_metrics(&self.store)
+            + &cassandra
+            + &mongodb
+            + &metrics_text(&self.migrations)
     }
 
     fn written(&self) -> Position {

@@ -34,6 +34,7 @@ pub(crate) struct Config {
     pub(crate) read_after_key: Option<Secret>,
     /// Whether data may move to another store while this instance serves.
     pub(crate) migrations: bool,
+    pub(crate) migration: MigrationConfig,
     pub(crate) zones: Vec<Zone>,
     /// `text` or `json`.
     pub(crate) log_format: LogFormat,
@@ -77,6 +78,16 @@ pub(crate) struct LimitsConfig {
     pub(crate) late_ms_max: u64,
     pub(crate) drain_ms: u64,
     pub(crate) shutdown_ms_max: u64,
+}
+
+/// What is done beside moving data, to be sure of it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct MigrationConfig {
+    /// Of the reads before the switch, how many are asked of both stores.
+    pub(crate) shadow_percent: u32,
+    /// How often everything is compared again after the switch.
+    pub(crate) recheck_minutes: u64,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -134,6 +145,8 @@ const KEYS: &[(&str, Kind)] = &[
     ("operator_token", Kind::Text),
     ("read_after_key", Kind::Text),
     ("migrations", Kind::Switch),
+    ("migration.shadow_percent", Kind::Number),
+    ("migration.recheck_minutes", Kind::Number),
     ("zones", Kind::List),
     ("log_format", Kind::Text),
     ("log_level", Kind::Text),
@@ -188,6 +201,7 @@ impl Default for Config {
             operator_token: None,
             read_after_key: None,
             migrations: false,
+            migration: MigrationConfig::default(),
             zones: shop.zones,
             log_format: LogFormat::Text,
             log_level: "info".into(),
@@ -197,6 +211,12 @@ impl Default for Config {
             cassandra: CassandraConfig::default(),
             mongodb: MongodbConfig::default(),
         }
+    }
+}
+
+impl Default for MigrationConfig {
+    fn default() -> Self {
+        Self { shadow_percent: 5, recheck_minutes: 60 }
     }
 }
 
@@ -379,6 +399,9 @@ impl Config {
         if self.read_after_key.as_ref().is_some_and(|key| key.0.len() < READ_AFTER_KEY_CHARS_MIN) {
             bail!("read_after_key: expected at least {READ_AFTER_KEY_CHARS_MIN} characters");
         }
+        if self.migration.shadow_percent > 100 || self.migration.recheck_minutes == 0 {
+            bail!("migration: expected a shadow_percent of 0 to 100 and recheck_minutes above zero");
+        }
         let LimitsConfig { request_ms_max, connections_max, headers_max, in_flight_max, .. } = self.limits;
         if request_ms_max == 0 || connections_max == 0 || headers_max == 0 || in_flight_max == 0 {
             bail!("limits: expected numbers above zero");
@@ -448,6 +471,7 @@ mod tests {
             "log_format" => "json".to_owned(),
             "cassandra.keyspace_prefix" => "other".to_owned(),
             "migrations" => "true".to_owned(),
+            "migration.shadow_percent" => "100".to_owned(),
             "read_after_key" => "sixteen letters!".to_owned(),
             "cassandra.data_centres" => "dc1=3, east-1=1".to_owned(),
             "mongodb.uri" => "mongodb://10.0.0.1:27017".to_owned(),
@@ -490,6 +514,7 @@ mod tests {
         assert!(wrong("read_after_key = \"short\"").contains("expected at least 16 characters"));
         assert!(wrong("role = \"shop\"").ends_with("expected one of `products`, `carts`, `orders`, `all`"));
         assert!(wrong("trusted_proxies = [\"balancer\"]").starts_with("shop.toml:1: "));
+        assert!(wrong("[migration]\nshadow_percent = 101").contains("0 to 100"));
         assert!(wrong("zones = []").contains("expected at least one"));
         assert!(wrong("zones = [\"msk\"]").contains("expected a zone"));
         for (text, expected) in [

@@ -17,6 +17,7 @@ mod partitions_command;
 mod policy_command;
 mod schema_command;
 mod serve;
+mod strain;
 mod terminal;
 
 use std::process::ExitCode;

@@ -1,6 +1,9 @@
 //! Which entities can move to another store while the shop sells, and how the stores they move between are opened.
 
-use std::sync::Arc;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use anyhow::{Result, anyhow, bail};
 use futures_util::future::BoxFuture;
@@ -17,19 +20,27 @@ use mobimir_core::{
     time::Clock,
 };
 use mobimir_embedded::EmbeddedStore;
+use mobimir_http::Latency;
 use mobimir_migrate::{
     migrating::Migrating,
+    phase::Phase,
     record::Notes,
     service::{Entity as MovingEntity, Migration, Opener},
+    shadow::Shadow,
     standing::Standing,
-    throttle::Nobody,
+    throttle::{Felt, Pressure},
     timing::Timing,
 };
 use mobimir_mongodb::{Deployment, MongoCarts, MongoNotes, MongoOrders, MongoSessions};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
-use crate::{cluster, config::Config, homes::Servers};
+use crate::{cluster, config::Config, homes::Servers, strain::Strain};
+
+/// What can move.
+const MOVABLE: [Entity; 3] = [Entity::Orders, Entity::Carts, Entity::Sessions];
+/// Of a percentage.
+const PERMILLE_PER_PERCENT: u32 = 10;
 
 /// Everything that a store of this shop can be opened with.
 pub(crate) struct Places {
@@ -40,6 +51,7 @@ pub(crate) struct Places {
     mongodb: OnceCell<Arc<Deployment>>,
     invariants: Arc<InvariantCounters>,
     clock: Arc<dyn Clock>,
+    strain: Strain,
 }
 
 impl Places {
@@ -50,16 +62,18 @@ impl Places {
         servers: &Servers,
         invariants: Arc<InvariantCounters>,
         clock: Arc<dyn Clock>,
+        latency: Arc<Latency>,
     ) -> Arc<Self> {
         let Servers { cassandra, mongodb } = servers.clone();
         let (cassandra, mongodb) = (OnceCell::new_with(cassandra), OnceCell::new_with(mongodb));
-        Arc::new(Self { policy, config, embedded, cassandra, mongodb, invariants, clock })
+        let strain = Strain::new(latency, &policy.alerts);
+        Arc::new(Self { policy, config, embedded, cassandra, mongodb, invariants, clock, strain })
     }
 
     /// Puts what can move behind a port that knows when it does.
     pub(crate) async fn let_move(self: &Arc<Self>, stores: &mut Stores) -> Result<Vec<Arc<dyn Migration>>> {
         let (mut all, notes, instance) = (Vec::new(), self.notes().await?, id::fresh(self.clock.now()));
-        for entity in [Entity::Orders, Entity::Carts, Entity::Sessions] {
+        for entity in MOVABLE {
             let Some(placement) = self.policy.placement(entity) else { continue };
             let Some(other) = placement.migration_store else { continue };
             let home = placement.home;
@@ -98,8 +112,32 @@ impl Places {
         Ok(all)
     }
 
+    /// Refuses to serve what is on its way elsewhere, when this process would not know of it.
+    pub(crate) async fn check_at_rest(self: &Arc<Self>) -> Result<()> {
+        for entity in MOVABLE {
+            let Some(placement) = self.policy.placement(entity) else { continue };
+            if placement.migration_store.is_none() {
+                continue;
+            }
+            let notes = Notes::new(self.notes().await?, name(entity));
+            let Some(read) = notes.record().await? else { continue };
+            let record = read.value;
+            if !record.is_over(&placement.home.to_string()) && record.control.phase != Phase::Source {
+                bail!(
+                    "the {} are on their way from {} to {} (phase {}): run this instance with migrations = true, like the \
+                     others",
+                    notes.entity(),
+                    record.source,
+                    record.target,
+                    record.control.phase
+                );
+            }
+        }
+        Ok(())
+    }
+
     fn moving<W: Whole, P: ?Sized>(
-        &self,
+        self: &Arc<Self>,
         source: Side<W, P>,
         notes: Notes,
         open: Opener<W, P>,
@@ -108,17 +146,22 @@ impl Places {
     ) -> Arc<MovingEntity<W, P>> {
         let timing = Timing::default();
         let standing = Standing::new(&timing);
+        let shadow = Shadow::new(self.config.migration.shadow_percent * PERMILLE_PER_PERCENT);
+        let migrating = Migrating::new(source, standing, self.clock.clone()).with_shadow(shadow);
         Arc::new(MovingEntity {
-            migrating: Arc::new(Migrating::new(source, standing, self.clock.clone())),
+            migrating: Arc::new(migrating),
             notes,
             open,
             clock: self.clock.clone(),
-            pressure: Arc::new(Nobody),
+            pressure: self.clone(),
+            invariants: self.invariants.clone(),
             timing,
+            recheck_period: Duration::from_secs(self.config.migration.recheck_minutes * 60),
             instance,
             home: home.to_string(),
             other: other.to_string(),
             controller: tokio::sync::Mutex::default(),
+            observed: Mutex::default(),
         })
     }
 
@@ -179,6 +222,14 @@ impl Places {
         let of = |placement: &Placement| placement.cassandra.clone();
         let settings = self.policy.placement(entity).and_then(of);
         settings.ok_or_else(|| anyhow!("the policy says nothing about {entity} in Cassandra"))
+    }
+}
+
+impl Pressure for Places {
+    fn now(&self) -> Felt {
+        let overloads = self.cassandra.get().map_or(0, |cluster| cluster.overloads());
+        let members = self.mongodb.get().map(|deployment| deployment.members()).unwrap_or_default();
+        self.strain.now(overloads, members.iter().filter_map(|member| member.lag).max())
     }
 }
 

@@ -18,7 +18,7 @@ use mobimir_core::{
     time::{Clock, SystemClock},
 };
 use mobimir_embedded::{EmbeddedStore, Options};
-use mobimir_http::{AppState, Role};
+use mobimir_http::{AppState, Latency, Role};
 use mobimir_mongodb::MongoProducts;
 use mobimir_shop::{BucketCount, Shop, ShopSettings, run_reconciler};
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
@@ -182,18 +182,22 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
     let (data, options) = (config.data.clone(), Options::from(&config.embedded));
     let store = tokio::task::spawn_blocking(move || EmbeddedStore::open(&data, &options)).await??;
     let (mut stores, order_buckets) = homes.open(&store, &servers).await?;
-    let mut migrations = Vec::new();
-    if config.migrations {
-        let places = Places::new(
-            policy.clone(),
-            config.clone(),
-            store.clone(),
-            &servers,
-            invariants.clone(),
-            clock.clone(),
-        );
-        migrations = places.let_move(&mut stores).await?;
-    }
+    let latency = Arc::<Latency>::default();
+    let places = Places::new(
+        policy.clone(),
+        config.clone(),
+        store.clone(),
+        &servers,
+        invariants.clone(),
+        clock.clone(),
+        latency.clone(),
+    );
+    let migrations = if config.migrations {
+        places.let_move(&mut stores).await?
+    } else {
+        places.check_at_rest().await?;
+        Vec::new()
+    };
     // From here on they follow what is noted; whatever is served asks them first.
     let mut moving = JoinSet::new();
     for migration in &migrations {
@@ -239,7 +243,8 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
         Some(key) => state.with_read_after_key(&key.0),
         None => state,
     };
-    let state = state.with_role(config.role).with_trusted_proxies(&config.trusted_proxies);
+    let state =
+        state.with_role(config.role).with_trusted_proxies(&config.trusted_proxies).with_latency(latency);
 
     // Each by those who answer for what it is about; all of it may be done by several at the same time.
     let mut background = JoinSet::new();

@@ -10,7 +10,8 @@ use super::{
 };
 use crate::oracle::Findings;
 
-const STYLE: &str = include_str!("../../templates/report.css");
+/// How pages of ours look, charts too.
+pub const STYLE: &str = include_str!("../../templates/report.css");
 /// Of what an event's command has printed.
 const OUTPUT_CHARS_MAX: usize = 4_000;
 

@@ -7,7 +7,7 @@ mod html;
 mod ranks;
 #[cfg(test)]
 mod sample;
-mod svg;
+pub mod svg;
 mod tables;
 mod text;
 mod verdict;
@@ -17,7 +17,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::compare::{Change, Comparison, Judgement, compare};
+pub use self::{
+    compare::{Change, Comparison, Judgement, compare},
+    html::STYLE,
+};
 pub use crate::record::Limits;
 use crate::{
     findmax::{Search, Step},

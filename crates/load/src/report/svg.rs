@@ -27,42 +27,42 @@ const MARK_CHARS_MAX: usize = 30;
 const MARK_LEVELS: usize = 4;
 
 /// Values over time.
-pub(super) struct LineChart<'a> {
+pub struct LineChart<'a> {
     /// Different for each chart on a page.
-    pub(super) id: &'a str,
-    pub(super) title: &'a str,
-    pub(super) description: String,
-    pub(super) unit: &'a str,
-    pub(super) scale: Scale,
-    pub(super) lasts_s: f64,
-    pub(super) lines: Vec<Line>,
-    pub(super) limit: Option<Limit>,
-    pub(super) marks: &'a [Mark],
+    pub id: &'a str,
+    pub title: &'a str,
+    pub description: String,
+    pub unit: &'a str,
+    pub scale: Scale,
+    pub lasts_s: f64,
+    pub lines: Vec<Line>,
+    pub limit: Option<Limit>,
+    pub marks: &'a [Mark],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scale {
+pub enum Scale {
     Linear,
     Logarithmic,
 }
 
-pub(super) struct Line {
+pub struct Line {
     /// A name of ours, which is a class as well.
-    pub(super) name: &'static str,
+    pub name: &'static str,
     /// Where a value is missing the line is interrupted.
-    pub(super) points: Vec<(f64, Option<f64>)>,
+    pub points: Vec<(f64, Option<f64>)>,
 }
 
 /// A value that should not be exceeded.
-pub(super) struct Limit {
-    pub(super) value: f64,
-    pub(super) label: String,
+pub struct Limit {
+    pub value: f64,
+    pub label: String,
 }
 
 /// Something that happened.
-pub(super) struct Mark {
-    pub(super) at_s: f64,
-    pub(super) label: String,
+pub struct Mark {
+    pub at_s: f64,
+    pub label: String,
 }
 
 /// Values side by side, on a logarithmic axis.

@@ -1,0 +1,236 @@
+//! `mobimir migrate`: move orders, carts or sessions of a running shop to another store.
+
+mod page;
+mod text;
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use http_body_util::BodyExt;
+use indicatif::{ProgressBar, ProgressStyle};
+use mobimir_core::time::Month;
+use serde_json::{Value, json};
+
+use self::text::{plan_text, status_text, word};
+use crate::{client, config::Config, in_runtime, terminal::print};
+
+/// Move orders, carts or sessions to another store while the shop sells
+///
+/// The policy names the other store (`migration_store`), and every instance of the shop runs with `migrations = true`. A migration
+/// goes up and down a ladder of phases: source, dual-write, backfill, verify, read-target, target. It goes on only when
+/// every instance has come along and what the next phase needs is proven; until `target` every step can be taken back.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  mobimir migrate plan orders
+  mobimir migrate start orders --target http://127.0.0.1:8080
+  mobimir migrate status orders --watch
+  mobimir migrate advance orders
+  mobimir migrate months orders --from 2025-01 --to 2025-06
+  mobimir migrate rollback orders
+  mobimir migrate report orders --out orders.html
+
+The operator's token is MOBIMIR_OPERATOR_TOKEN, or operator_token of the configuration.")]
+pub(crate) struct MigrateArgs {
+    #[command(subcommand)]
+    command: MigrateCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum MigrateCommand {
+    /// Say what would be moved, how long it would take and how much space; nothing is written
+    Plan(OfEntity),
+    /// Begin: nothing moves before `advance`
+    Start(OfEntity),
+    /// Show how far it is, what is not copied yet, and why the next phase cannot begin
+    Status(StatusArgs),
+    /// Set out for the next phase
+    Advance(OfEntity),
+    /// Set out for the phase before
+    Rollback(OfEntity),
+    /// Hold copying and comparing
+    Pause(OfEntity),
+    /// Go on with copying and comparing
+    Resume(OfEntity),
+    /// Compare everything anew
+    Verify(OfEntity),
+    /// Mend what differs, try again what could not be copied, and compare
+    Repair(OfEntity),
+    /// Choose the months of the past that are copied first
+    Months(MonthsArgs),
+    /// Write a page about it, to hand to somebody
+    Report(ReportArgs),
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum EntityName {
+    Orders,
+    Carts,
+    Sessions,
+}
+
+#[derive(Debug, Args)]
+struct OfEntity {
+    /// What moves
+    entity: EntityName,
+    /// A running instance of the shop
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    target: String,
+    /// Configuration file; each key is also a variable MOBIMIR_...
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  mobimir migrate status orders
+  mobimir migrate status carts --watch --target http://10.0.0.11:8080")]
+struct StatusArgs {
+    #[command(flatten)]
+    of: OfEntity,
+    /// Go on showing it until it stands still
+    #[arg(long)]
+    watch: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  mobimir migrate months orders --from 2025-01 --to 2025-06
+  mobimir migrate months orders --all")]
+struct MonthsArgs {
+    #[command(flatten)]
+    of: OfEntity,
+    /// The first month, like 2025-01
+    #[arg(long, value_name = "MONTH", value_parser = Month::parse, requires = "to", required_unless_present = "all")]
+    from: Option<Month>,
+    /// The last month
+    #[arg(long, value_name = "MONTH", value_parser = Month::parse, requires = "from")]
+    to: Option<Month>,
+    /// Everything that is left
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    all: bool,
+}
+
+#[derive(Debug, Args)]
+struct ReportArgs {
+    #[command(flatten)]
+    of: OfEntity,
+    /// The page
+    #[arg(long, value_name = "FILE", default_value = "migration.html")]
+    out: PathBuf,
+}
+
+const WATCH_PERIOD: Duration = Duration::from_millis(500);
+
+pub(crate) fn run(args: MigrateArgs) -> Result<ExitCode> {
+    in_runtime(asked(args.command)).map(|()| ExitCode::SUCCESS)
+}
+
+async fn asked(command: MigrateCommand) -> Result<()> {
+    let (of, action) = match command {
+        MigrateCommand::Status(StatusArgs { of, watch: true }) => return watch(&of).await,
+        MigrateCommand::Status(StatusArgs { of, watch: false }) => return show(&of, &status(&of).await?),
+        MigrateCommand::Report(ReportArgs { of, out }) => {
+            let page = page::page(&status(&of).await?);
+            std::fs::write(&out, page).with_context(|| format!("cannot write {}", out.display()))?;
+            return print(&format!("{}\n", out.display()));
+        }
+        MigrateCommand::Plan(of) => return plan(&of).await,
+        MigrateCommand::Months(MonthsArgs { of, from, to, all: _ }) => {
+            let path = format!("/v1/ops/migrations/{}/months", of.entity.name());
+            let chosen = json!({ "from": from, "to": to });
+            let answer = client::put(&of.target, &path, &of.token()?, &chosen).await?;
+            return show(&of, &json_of(answer).await?);
+        }
+        MigrateCommand::Start(of) => (of, "start"),
+        MigrateCommand::Advance(of) => (of, "advance"),
+        MigrateCommand::Rollback(of) => (of, "rollback"),
+        MigrateCommand::Pause(of) => (of, "pause"),
+        MigrateCommand::Resume(of) => (of, "resume"),
+        MigrateCommand::Verify(of) => (of, "verify"),
+        MigrateCommand::Repair(of) => (of, "repair"),
+    };
+    let path = format!("/v1/ops/migrations/{}/{action}", of.entity.name());
+    let answer = client::post(&of.target, &path, &of.token()?).await?;
+    show(&of, &json_of(answer).await?)
+}
+
+impl EntityName {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Orders => "orders",
+            Self::Carts => "carts",
+            Self::Sessions => "sessions",
+        }
+    }
+}
+
+impl OfEntity {
+    fn token(&self) -> Result<String> {
+        let config = Config::load(self.config.as_deref())?;
+        match config.operator_token {
+            Some(token) => Ok(token.0),
+            None => {
+                bail!("who asks has to be an operator: set MOBIMIR_OPERATOR_TOKEN to the token of the shop")
+            }
+        }
+    }
+}
+
+async fn status(of: &OfEntity) -> Result<Value> {
+    let path = format!("/v1/ops/migrations/{}", of.entity.name());
+    json_of(client::get(&of.target, &path, &of.token()?).await?).await
+}
+
+async fn json_of(answer: hyper::Response<hyper::body::Incoming>) -> Result<Value> {
+    let body = answer.into_body().collect().await?.to_bytes();
+    serde_json::from_slice(&body).context("the shop's answer is no JSON")
+}
+
+fn show(of: &OfEntity, status: &Value) -> Result<()> {
+    if of.json {
+        return print(&format!("{}\n", serde_json::to_string_pretty(status)?));
+    }
+    print(&status_text(status))
+}
+
+/// Both stores are looked at for some seconds.
+async fn plan(of: &OfEntity) -> Result<()> {
+    let bar = ProgressBar::new_spinner().with_message(format!("looking at the {}", of.entity.name()));
+    bar.enable_steady_tick(WATCH_PERIOD);
+    let path = format!("/v1/ops/migrations/{}/plan", of.entity.name());
+    let answer = client::get(&of.target, &path, &of.token()?).await;
+    bar.finish_and_clear();
+    let plan = json_of(answer?).await?;
+    if of.json {
+        print(&format!("{}\n", serde_json::to_string_pretty(&plan)?))
+    } else {
+        print(&plan_text(&plan))
+    }
+}
+
+/// Shows it until it neither goes anywhere nor works on anything.
+async fn watch(of: &OfEntity) -> Result<()> {
+    let bar = ProgressBar::new(1);
+    bar.set_style(ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} ranges, {elapsed} {prefix}")?);
+    loop {
+        let now = status(of).await?;
+        let working = [&now["backfill"], &now["verification"]["reached"], &now["repair"]]
+            .into_iter()
+            .find(|of| of["ranges"].as_u64().is_some_and(|ranges| of["ranges_done"] != ranges));
+        if let Some(of) = working {
+            bar.set_length(of["ranges"].as_u64().unwrap_or(1));
+            bar.set_position(of["ranges_done"].as_u64().unwrap_or(0));
+            bar.set_prefix(text::pace(of));
+        }
+        bar.set_message(format!("{} {}", word(&now, "entity"), word(&now, "phase")));
+        if now["wanted"].is_null() && working.is_none() {
+            bar.finish_and_clear();
+            return show(of, &now);
+        }
+        tokio::time::sleep(WATCH_PERIOD).await;
+    }
+}
