@@ -19,15 +19,19 @@ const TABLES_IN_MAX: Duration = Duration::from_secs(180);
 
 static SERVERS: LazyLock<Option<Servers>> = LazyLock::new(|| {
     let policy = std::env::var(POLICY_VARIABLE).ok().filter(|policy| !policy.is_empty())?;
-    let ring = Ring::ephemeral(&RingSpec::for_tests(1)).expect("a ring can be started");
-    let mongo = Mongo::ephemeral(&MongoSpec::for_tests(1)).expect("mongod can be started");
-    Some(Servers { policy, ring, mongo })
+    Some(Servers::start(policy, &RingSpec::for_tests(1)))
 });
 
-struct Servers {
+/// A ring of one data centre and mongod.
+pub(crate) struct Servers {
     policy: String,
-    ring: Ring,
-    mongo: Mongo,
+    pub(crate) ring: Ring,
+    pub(crate) mongo: Mongo,
+}
+
+/// Whether this run has real servers. None is started by asking.
+pub(crate) fn are_real() -> bool {
+    std::env::var(POLICY_VARIABLE).is_ok_and(|policy| !policy.is_empty())
 }
 
 /// The policy of the shops of this run.
@@ -82,28 +86,41 @@ pub(crate) fn environment(data: &Path, tables: Tables) -> Vec<(&'static str, Str
     data.hash(&mut name);
     // One process' shops, so that those of another run are others.
     std::process::id().hash(&mut name);
-    let name = format!("t{:016x}", name.finish());
-    let mut environment = vec![
-        ("MOBIMIR_POLICY", servers.policy.clone()),
-        ("MOBIMIR_CASSANDRA_CONTACT_POINTS", servers.ring.contact_points().join(",")),
-        ("MOBIMIR_CASSANDRA_DATA_CENTRES", "dc1=1".to_owned()),
-        ("MOBIMIR_MONGODB_URI", servers.mongo.uri()),
-        ("MOBIMIR_MONGODB_DATABASE", name.clone()),
-        // A machine that also builds can be slow.
-        ("MOBIMIR_MONGODB_CONNECT_TIMEOUT_MS", "9000".to_owned()),
-        ("MOBIMIR_MONGODB_TIMEOUT_MS", "9000".to_owned()),
-    ];
-    if tables == Tables::Own {
-        environment.push(("MOBIMIR_CASSANDRA_KEYSPACE_PREFIX", name));
+    servers.environment(&format!("t{:016x}", name.finish()), tables)
+}
+
+impl Servers {
+    /// For shops with this policy.
+    pub(crate) fn start(policy: String, ring: &RingSpec) -> Self {
+        let ring = Ring::ephemeral(ring).expect("a ring can be started");
+        let mongo = Mongo::ephemeral(&MongoSpec::for_tests(1)).expect("mongod can be started");
+        Self { policy, ring, mongo }
     }
-    // It goes on with what is there.
-    let started = Instant::now();
-    loop {
-        let made = program().args(["schema", "apply"]).envs(environment.iter().cloned()).output();
-        let made = made.expect("the program runs");
-        if made.status.success() {
-            return environment;
+
+    /// What tells a shop of this name to keep its data here, with everything made that it needs.
+    pub(crate) fn environment(&self, name: &str, tables: Tables) -> Vec<(&'static str, String)> {
+        let mut environment = vec![
+            ("MOBIMIR_POLICY", self.policy.clone()),
+            ("MOBIMIR_CASSANDRA_CONTACT_POINTS", self.ring.contact_points().join(",")),
+            ("MOBIMIR_CASSANDRA_DATA_CENTRES", format!("dc1={}", self.ring.nodes().len())),
+            ("MOBIMIR_MONGODB_URI", self.mongo.uri()),
+            ("MOBIMIR_MONGODB_DATABASE", name.to_owned()),
+            // A machine that also builds can be slow.
+            ("MOBIMIR_MONGODB_CONNECT_TIMEOUT_MS", "9000".to_owned()),
+            ("MOBIMIR_MONGODB_TIMEOUT_MS", "9000".to_owned()),
+        ];
+        if tables == Tables::Own {
+            environment.push(("MOBIMIR_CASSANDRA_KEYSPACE_PREFIX", name.to_owned()));
         }
-        assert!(started.elapsed() < TABLES_IN_MAX, "{}", String::from_utf8_lossy(&made.stderr));
+        // It goes on with what is there.
+        let started = Instant::now();
+        loop {
+            let made = program().args(["schema", "apply"]).envs(environment.iter().cloned()).output();
+            let made = made.expect("the program runs");
+            if made.status.success() {
+                return environment;
+            }
+            assert!(started.elapsed() < TABLES_IN_MAX, "{}", String::from_utf8_lossy(&made.stderr));
+        }
     }
 }

@@ -1,0 +1,159 @@
+//! Orders, carts and sessions move from MongoDB to Cassandra and back while people buy, and everything that can go wrong does.
+
+mod faults;
+mod regulars;
+mod troubles;
+mod world;
+
+use std::{
+    path::PathBuf,
+    process::Child,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use self::{
+    faults::{Fault, When, strike},
+    regulars::Regulars,
+    troubles::Troubles,
+    world::{ENTITIES, PATIENCE, World, blocking, tell},
+};
+use crate::{
+    load::{ended, load_on},
+    support::{Client, servers, shop::operator},
+};
+
+/// `all` where there is time for every fault in every phase.
+const FAULTS_VARIABLE: &str = "MOBIMIR_MIGRATION_FAULTS";
+/// Set where there is time to go up once more, to the end.
+const LONG_VARIABLE: &str = "MOBIMIR_MIGRATION_LONG";
+
+/// Beside three nodes that copy and compare on a machine with two cores.
+const RATE: [&str; 4] = ["--rate", "30", "--connections", "8"];
+
+/// Every fault once, and in every phase one.
+const SCHEDULE: [(When, Fault); 6] = [
+    (When::DualWrite, Fault::PauseTarget),
+    (When::Backfill, Fault::KillMigrator),
+    (When::Verify, Fault::KillCassandraNode),
+    (When::Handover, Fault::Rollback),
+    (When::ReadTarget, Fault::KillInstance),
+    (When::WayBack, Fault::KillMongod),
+];
+
+fn schedule() -> Vec<(When, Fault)> {
+    match std::env::var(FAULTS_VARIABLE) {
+        Ok(all) if all == "all" => {
+            When::ALL.into_iter().flat_map(|when| Fault::ALL.map(|fault| (when, fault))).collect()
+        }
+        Ok(some) => {
+            // As they are printed, one after the other: `Handover KillInstance, WayBack Rollback`.
+            let named = |pair: &(When, Fault)| some.contains(&format!("{:?} {:?}", pair.0, pair.1));
+            let all = When::ALL.into_iter().flat_map(|when| Fault::ALL.map(|fault| (when, fault)));
+            all.filter(named).collect()
+        }
+        Err(_) => SCHEDULE.to_vec(),
+    }
+}
+
+/// A crowd that buys at one of the instances until it is ended.
+struct Crowd {
+    load: Option<Child>,
+    out: PathBuf,
+    host: String,
+}
+
+impl Crowd {
+    async fn start(world: &World) -> Self {
+        let (out, host) = (world.dir.path().join("report"), world.host(0).to_owned());
+        let load = load_on(&host, &out, RATE, &["--for", "300m"]).spawn().unwrap();
+        let crowd = Self { load: Some(load), out, host };
+        let started = Instant::now();
+        // What is made after that is not among what the crowd buys.
+        while !sells(&crowd.host).await {
+            assert!(started.elapsed() < PATIENCE, "nobody orders");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        crowd
+    }
+
+    /// Everything that was acknowledged is there, and nobody was failed without a reason.
+    async fn end(mut self, troubles: &Troubles) {
+        let (load, out) = (self.load.take().unwrap(), self.out.clone());
+        kill_process(Pid::from_child(&load), Signal::INT).unwrap();
+        let (_, said, report) = blocking(move || ended(load, &out)).await;
+        for check in ["orders", "histories", "unasked_orders", "carts", "stock", "invariants"] {
+            assert!(report["findings"][check]["looked_at"].as_u64().unwrap() > 0, "{check}: {said}");
+            assert_eq!(report["findings"][check]["wrong"], 0, "{check}: {said}\n{:#}", report["findings"]);
+        }
+        assert_eq!(report["findings"]["unsettled"], 0, "{said}");
+        assert_eq!(report["findings"]["answers_wrong"], 0, "{said}");
+        eprintln!("{said}");
+        troubles.explain_report(&self.host, &report);
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        if let Some(mut load) = self.load.take() {
+            let _ = load.kill();
+            let _ = load.wait();
+        }
+    }
+}
+
+async fn sells(host: &str) -> bool {
+    let metrics = Client::new(host).get("/metrics").await;
+    let text = String::from_utf8_lossy(&metrics.body).into_owned();
+    text.lines().any(|line| line.contains("\"/v1/orders\"") && line.contains("status=\"201\""))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_carts_and_sessions_move_there_and_back_while_people_buy_and_everything_goes_wrong() {
+    if !servers::are_real() {
+        // It takes two kinds of servers. The Makefile runs this on them.
+        return;
+    }
+    let mut world = World::start().await;
+    let [host, other] = [0, 1].map(|number| world.host(number).to_owned());
+    let crowd = Crowd::start(&world).await;
+    let regulars = Regulars::start(world.hosts()).await;
+    operator(&host).post("/v1/ops/migrations/orders/advance", json!({})).await.problem(409, "no_migration");
+    for entity in ENTITIES {
+        let plan = operator(&host).get(&format!("/v1/ops/migrations/{entity}/plan")).await.expect(200);
+        assert!(plan["entities"].as_u64().unwrap() > 0 && plan["copying_s"].is_u64(), "{plan:#}");
+        assert_eq!(plan["problems"], json!([]), "{plan:#}");
+        operator(&other).post(&format!("/v1/ops/migrations/{entity}/start"), json!({})).await.expect(200);
+        let again = operator(&host).post(&format!("/v1/ops/migrations/{entity}/start"), json!({})).await;
+        again.problem(409, "migration_under_way");
+    }
+
+    let mut troubles = Troubles::default();
+    for (round, (when, fault)) in schedule().into_iter().enumerate() {
+        when.reach(&world).await;
+        strike(&mut world, &mut troubles, fault, when, round).await;
+    }
+    world.bring_all("verify").await;
+    world.compare_all().await;
+    if std::env::var(LONG_VARIABLE).is_ok() {
+        world.bring_all("target").await;
+        let refused = operator(&host).post("/v1/ops/migrations/orders/rollback", json!({})).await;
+        refused.problem(409, "migration_refused");
+    } else {
+        world.bring_all("source").await;
+    }
+
+    tell("arrived");
+    let troubles = troubles.with_handovers(&world).await;
+    let failures = regulars.end().await;
+    crowd.end(&troubles).await;
+    troubles.explain(&failures);
+    for host in world.hosts() {
+        let counted = operator(&host).get("/v1/ops/invariants").await.expect(200);
+        for invariant in counted["items"].as_array().unwrap() {
+            assert_eq!(invariant["violations"], 0, "{host}: {invariant}");
+        }
+    }
+}

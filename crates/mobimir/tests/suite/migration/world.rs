@@ -1,0 +1,315 @@
+//! A shop of two processes on servers of its own, and how it is moved.
+
+use std::{
+    net::TcpListener,
+    ops::RangeInclusive,
+    path::Path,
+    sync::{Arc, LazyLock},
+    time::{Duration, Instant},
+};
+
+use hyper::Method;
+use mobimir_core::time::{Clock, SystemClock};
+use mobimir_lab::RingSpec;
+use mongodb::bson::doc;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{
+    Client, Process,
+    process::OPERATOR,
+    servers::{Servers, Tables},
+};
+
+pub(crate) const ENTITIES: [&str; 3] = ["orders", "carts", "sessions"];
+pub(crate) const NODES: [u16; 3] = [1, 2, 3];
+/// How long to wait for what is certain to come.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
+const PAUSE: Duration = Duration::from_millis(300);
+/// Phases in which everybody waits are over soon.
+const QUICK_PAUSE: Duration = Duration::from_millis(40);
+/// The shop as the servers know it.
+const NAME: &str = "moving";
+/// A shop that is started again has to find its port free. Nobody is given one of these by chance.
+const PORTS: RangeInclusive<u16> = 11_000..=19_999;
+/// From the lowest.
+const PHASES: [&str; 8] =
+    ["source", "dual-write", "backfill", "verify", "handover", "switch", "read-target", "target"];
+
+pub(crate) struct World {
+    // Dropped first, so that nobody looks for servers that are gone.
+    instances: Vec<Instance>,
+    environment: Vec<(&'static str, String)>,
+    pub(crate) servers: Arc<Servers>,
+    pub(crate) dir: TempDir,
+}
+
+/// How far a migration is.
+pub(crate) struct Record {
+    pub(crate) phase: String,
+    pub(crate) is_on_its_way: bool,
+    /// Everything was compared in this phase, and nothing differed.
+    is_verified: bool,
+}
+
+struct Instance {
+    name: &'static str,
+    host: String,
+    process: Option<Process>,
+    /// When it was started, which its id tells, too.
+    started_ms: RangeInclusive<i64>,
+}
+
+/// The policy `default` with everything that moves still in MongoDB.
+fn policy(dir: &Path) -> String {
+    const DEFAULT: &str = include_str!("../../../../../policies/default.toml");
+    let policy = DEFAULT.replace("name = \"default\"", "name = \"before\"").replace(
+        "home = \"cassandra\"\nmigration_store = \"mongodb\"",
+        "home = \"mongodb\"\nmigration_store = \"cassandra\"",
+    );
+    assert_eq!(policy.matches("migration_store = \"cassandra\"").count(), ENTITIES.len(), "{policy}");
+    // Copying gives way to shoppers who wait longer than this. Here they always do, whether anything is copied or not.
+    let policy = policy
+        .replace("read_p99 = \"50ms\"\nwrite_p99 = \"30ms\"", "read_p99 = \"20s\"\nwrite_p99 = \"20s\"");
+    assert!(policy.contains("\"20s\""), "{policy}");
+    // As long as MongoDB has in these tests: a machine that also builds can be slow, and that is nobody's fault.
+    let policy = policy.replace(".cassandra]\n", ".cassandra]\ntimeout = \"9s\"\n");
+    assert_eq!(policy.matches("timeout = \"9s\"").count(), ENTITIES.len(), "{policy}");
+    let path = dir.join("before.toml");
+    std::fs::write(&path, policy).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn free_host() -> String {
+    let first = std::process::id() as usize % PORTS.len();
+    let ports = PORTS.cycle_from(first);
+    let free = ports.into_iter().find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    format!("127.0.0.1:{}", free.expect("a port is free"))
+}
+
+/// All of a range, beginning somewhere in it.
+trait CycleFrom {
+    fn cycle_from(self, first: usize) -> Vec<u16>;
+}
+
+impl CycleFrom for RangeInclusive<u16> {
+    fn cycle_from(self, first: usize) -> Vec<u16> {
+        let count = self.len();
+        self.cycle().skip(first).take(count).collect()
+    }
+}
+
+/// What blocks, beside everything else that goes on.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.unwrap()
+}
+
+/// Says what happens, and when.
+pub(crate) fn tell(what: &str) {
+    static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
+    eprintln!("{:>6.1} s: {what}", STARTED.elapsed().as_secs_f64());
+}
+
+pub(crate) fn now_ms() -> i64 {
+    SystemClock.now().as_millis()
+}
+
+impl World {
+    pub(crate) async fn start() -> Self {
+        tell("servers are started");
+        let dir = TempDir::new().unwrap();
+        let policy = policy(dir.path());
+        let (servers, mut environment) = blocking(move || {
+            // A node that is late is waited for: this machine has much else to do.
+            let spec = RingSpec::for_tests(3).with("write_request_timeout", "4s");
+            let servers = Servers::start(policy, &spec);
+            let environment = servers.environment(NAME, Tables::Own);
+            (servers, environment)
+        })
+        .await;
+        environment.extend([
+            ("MOBIMIR_MIGRATIONS", "true".to_owned()),
+            ("MOBIMIR_MIGRATION_SHADOW_PERCENT", "30".to_owned()),
+            ("MOBIMIR_READ_AFTER_KEY", "the same for both of them".to_owned()),
+        ]);
+        let instance = |name| Instance { name, host: free_host(), process: None, started_ms: 0..=0 };
+        let instances = Vec::new();
+        let mut world = Self { instances, environment, servers: Arc::new(servers), dir };
+        for (number, name) in ["first", "second"].into_iter().enumerate() {
+            world.instances.push(instance(name));
+            world.restart(number).await;
+        }
+        world
+    }
+
+    pub(crate) fn host(&self, number: usize) -> &str {
+        &self.instances[number].host
+    }
+
+    pub(crate) fn hosts(&self) -> Vec<String> {
+        self.instances.iter().map(|instance| instance.host.clone()).collect()
+    }
+
+    /// kill -9
+    pub(crate) fn kill(&mut self, number: usize) {
+        self.instances[number].process.take().expect("it runs").kill();
+    }
+
+    pub(crate) async fn restart(&mut self, number: usize) {
+        let (name, host) = (self.instances[number].name, self.instances[number].host.clone());
+        let (data, environment) = (self.dir.path().join(name), self.environment.clone());
+        let before_ms = now_ms();
+        let process = blocking(move || {
+            let environment: Vec<(&str, &str)> =
+                environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            Process::start_at(&host, &["demo", "--products", "60"], &data, &environment)
+        })
+        .await;
+        let instance = &mut self.instances[number];
+        (instance.process, instance.started_ms) = (Some(process), before_ms..=now_ms());
+    }
+
+    /// Which instance does the long work for an entity, if one does that is still there.
+    pub(crate) async fn worker(&self, entity: &str) -> Option<usize> {
+        let worker = self.note(&format!("migration/{entity}/worker")).await?;
+        let id = worker["instance"].as_str()?.replace('-', "");
+        // An id begins with the milliseconds of its making.
+        let made_ms = i64::from_str_radix(id.get(..12)?, 16).ok()?;
+        self.instances.iter().position(|instance| instance.started_ms.contains(&made_ms))
+    }
+
+    /// How far a migration is, as all instances read it; `None` while nobody can. A status says more, and costs those who
+    /// buy something when it is asked all the time.
+    pub(crate) async fn record(&self, entity: &str) -> Option<Record> {
+        let record = self.note(&format!("migration/{entity}")).await?;
+        assert_eq!(record["is_paused"], false, "something differs: {:#}", self.status(entity).await?);
+        let phase = record["control"]["phase"].as_str()?.to_owned();
+        let is_verified = record["control"]["verified"] == true;
+        Some(Record { phase, is_on_its_way: !record["wanted"].is_null(), is_verified })
+    }
+
+    async fn note(&self, name: &str) -> Option<Value> {
+        let (servers, name) = (self.servers.clone(), name.to_owned());
+        let found = blocking(move || {
+            let find = doc! { "find": "notes", "filter": { "_id": name }, "limit": 1 };
+            servers.mongo.run_on(1, NAME, find)
+        });
+        let found = found.await.ok()?;
+        let note = found.get_document("cursor").ok()?.get_array("firstBatch").ok()?.first()?.as_document()?;
+        serde_json::from_slice(note.get_binary_generic("body").ok()?).ok()
+    }
+
+    /// What an instance says of a migration; `None` while nobody can.
+    pub(crate) async fn status(&self, entity: &str) -> Option<Value> {
+        let path = format!("/v1/ops/migrations/{entity}");
+        for instance in self.instances.iter().filter(|instance| instance.process.is_some()) {
+            let mut operator = Client::with_token(&instance.host, OPERATOR);
+            let answer = operator.send(Method::GET, &path, &[], None).await;
+            if let Some(answer) = answer.ok().filter(|answer| answer.status == 200) {
+                return Some(answer.json());
+            }
+        }
+        None
+    }
+
+    /// Asks for something until somebody has heard it.
+    pub(crate) async fn act(&self, entity: &str, action: &str) {
+        let path = format!("/v1/ops/migrations/{entity}/{action}");
+        let started = Instant::now();
+        loop {
+            for instance in self.instances.iter().filter(|instance| instance.process.is_some()) {
+                let mut operator = Client::with_token(&instance.host, OPERATOR);
+                let answer = operator.send(Method::POST, &path, &[], Some(json!({}))).await;
+                // It may be refused, or somebody who works on it has written at the same moment.
+                if let Some(answer) = answer.ok().filter(|answer| answer.status != 503) {
+                    assert!(answer.status == 200 || answer.status == 409, "{answer:?}");
+                    return;
+                }
+            }
+            assert!(started.elapsed() < PATIENCE, "nobody takes {action} of {entity}");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    pub(crate) async fn act_on_all(&self, action: &str) {
+        let [orders, carts, sessions] = ENTITIES;
+        tokio::join!(self.act(orders, action), self.act(carts, action), self.act(sessions, action));
+    }
+
+    /// Asks for the next phase, or the one before, until the entity has arrived.
+    async fn bring(&self, entity: &str, goal: &str) {
+        let started = Instant::now();
+        loop {
+            let now = self.record(entity).await.filter(|record| !record.is_on_its_way);
+            if let Some(Record { phase, .. }) = now {
+                if phase == goal {
+                    tell(&format!("{entity} at {goal}"));
+                    return;
+                }
+                let action = if rank(&phase) < rank(goal) { "advance" } else { "rollback" };
+                self.act(entity, action).await;
+            }
+            if started.elapsed() > PATIENCE {
+                panic!("{entity} does not come to {goal}: {:#?}", self.status(entity).await);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    pub(crate) async fn bring_all(&self, goal: &str) {
+        let [orders, carts, sessions] = ENTITIES;
+        tokio::join!(self.bring(orders, goal), self.bring(carts, goal), self.bring(sessions, goal));
+    }
+
+    /// Waits until one of them is in one of these phases; says which, if it is seen before all have come to rest.
+    pub(crate) async fn catch(&self, phases: &[&str]) -> Option<String> {
+        let started = Instant::now();
+        while started.elapsed() < PATIENCE {
+            let mut at_rest = 0;
+            for entity in ENTITIES {
+                let Some(now) = self.record(entity).await else { continue };
+                if phases.contains(&now.phase.as_str()) {
+                    return Some(format!("{entity} in {}", now.phase));
+                }
+                at_rest += usize::from(!now.is_on_its_way);
+            }
+            if at_rest == ENTITIES.len() {
+                return None;
+            }
+            tokio::time::sleep(QUICK_PAUSE).await;
+        }
+        panic!("nothing comes to {phases:?}");
+    }
+
+    /// Waits until nothing is on its way.
+    pub(crate) async fn come_to_rest(&self) {
+        let started = Instant::now();
+        for entity in ENTITIES {
+            while self.record(entity).await.is_none_or(|now| now.is_on_its_way) {
+                assert!(started.elapsed() < PATIENCE, "{entity} does not come to rest");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+
+    /// Waits until everything has been compared in the phase `verify`, and nothing differed. If something does, the
+    /// migration is paused.
+    pub(crate) async fn compare_all(&self) {
+        let started = Instant::now();
+        for entity in ENTITIES {
+            while self.record(entity).await.is_none_or(|now| now.phase != "verify" || !now.is_verified) {
+                assert!(started.elapsed() < PATIENCE, "{entity} is not compared");
+                tokio::time::sleep(PAUSE).await;
+            }
+            if let Some(status) = self.status(entity).await {
+                let shadow = &status["shadow"];
+                assert_eq!(shadow["different"], 0, "{status:#}");
+                tell(&format!("{entity} compared, and nothing differs; shadow reads: {}", shadow["asked"]));
+            }
+        }
+    }
+}
+
+fn rank(phase: &str) -> usize {
+    PHASES.iter().position(|known| *known == phase).expect("a phase")
+}
