@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help run run-cluster test lint bench bench-cassandra bench-cluster bench-mongo soak tools clean
+.PHONY: help run run-cluster test lint bench bench-cassandra bench-cluster bench-migrate bench-mongo soak tools clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -15,7 +15,8 @@ run-cluster: tools ## the same shop on MongoDB and Cassandra, which it starts; `
 
 test: tools ## all tests, with everything they need installed first
 	$(CARGO) test --workspace
-	MOBIMIR_SUITE_POLICY=default $(CARGO) test --workspace --test suite -- api:: orders:: malformed:: concurrency:: roles:: migration::
+	MOBIMIR_SUITE_POLICY=default $(CARGO) test --workspace --test suite -- api:: orders:: malformed:: concurrency:: roles::
+	MOBIMIR_SUITE_POLICY=default $(CARGO) test --workspace --test suite -- migration::
 	MOBIMIR_SUITE_POLICY=default MOBIMIR_CRASH_ROUNDS=12 $(CARGO) test --workspace --test suite -- crash::
 
 lint: need-cargo ## formatting and lints
@@ -36,12 +37,16 @@ bench-cluster: tools ## a shop on MongoDB and Cassandra: the highest rate within
 	$(CARGO) build --release --package mobimir --package mobimir-bench
 	$(CARGO) run --release --package mobimir-bench -- --cluster
 
-soak: tools ## the tests that take long: more crashes, more random histories, a shop of a million products
+bench-migrate: tools ## what it costs to move data from MongoDB to Cassandra: rate, memory, writes that are mirrored, a target that hangs
+	$(CARGO) run --release --package mobimir-bench -- --migrate
+
+soak: tools ## the tests that take long: more crashes, more random histories, every fault in every phase of a migration, a shop of a million products
 	MOBIMIR_CRASH_ROUNDS=300 MOBIMIR_SIMULATION_SEEDS=100000 MOBIMIR_MIGRATION_SEEDS=100000 MOBIMIR_CONFORMANCE_CASES=1000 MOBIMIR_LONG_HISTORY=100000 PROPTEST_CASES=10000 MOBIMIR_LAG_S=100 MOBIMIR_OWN_WRITES_READS=100000 $(CARGO) test --workspace
-	MOBIMIR_SUITE_POLICY=default MOBIMIR_MIGRATION_LONG=1 $(CARGO) test --workspace --test suite -- migration::
+	MOBIMIR_SUITE_POLICY=default MOBIMIR_MIGRATION_FAULTS=all MOBIMIR_MIGRATION_LONG=1 $(CARGO) test --workspace --test suite -- migration:: --nocapture
 	$(CARGO) test --release --package mobimir-migrate --test model -- --ignored --nocapture
 	$(CARGO) build --release --package mobimir --package mobimir-bench
 	$(CARGO) run --release --package mobimir-bench -- --only sizes --large
+	$(CARGO) run --release --package mobimir-bench -- --migrate --part memory --large
 
 tools: need-cargo ## what the tests need besides Rust: a C compiler, Chromium and its driver, nginx, Java 17, Maven, pip
 	@scripts/install-test-tools

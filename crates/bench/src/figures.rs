@@ -27,6 +27,11 @@ impl Figures {
         println!("note {text}");
     }
 
+    /// What another run of this program asked for.
+    pub(crate) fn say(&mut self, text: &str) {
+        println!("{text}");
+    }
+
     pub(crate) fn machine(&mut self, description: &str) {
         println!("machine {description}");
     }

@@ -11,8 +11,8 @@
 //! - [`steady`]: whether ten minutes change anything;
 //! - [`sizes`]: whether a large shop costs more than a small one.
 //!
-//! Or instead, with `--cassandra` or `--mongo`, the ports on these against the bare driver ([`cassandra`], [`mongo`]), and with
-//! `--cluster` a shop on both ([`cluster`]).
+//! Or instead, with `--cassandra` or `--mongo`, the ports on these against the bare driver ([`cassandra`], [`mongo`]), with
+//! `--cluster` a shop on both ([`cluster`]), and with `--migrate` data on its way from one to the other ([`migrate`]).
 
 mod best;
 mod cassandra;
@@ -26,6 +26,7 @@ mod friday;
 mod generator;
 mod load;
 mod machine;
+mod migrate;
 mod mongo;
 mod operations;
 mod overload;
@@ -64,7 +65,7 @@ struct Args {
     /// The program to measure [default: mobimir beside this one]
     #[arg(long, value_name = "PATH")]
     mobimir: Option<PathBuf>,
-    /// With the sizes, a million products and five million orders
+    /// With the sizes, a million products and five million orders; with --migrate, a million orders
     #[arg(long)]
     large: bool,
     /// Instead of all that: carts, orders and sessions on a ring of Cassandra, against the bare driver
@@ -76,6 +77,15 @@ struct Args {
     /// Instead of all that: a shop on three members of MongoDB and three nodes of Cassandra, as the policy `default` says
     #[arg(long, conflicts_with_all = ["only", "large", "store"])]
     cluster: bool,
+    /// Instead of all that: what it costs to move data from MongoDB to Cassandra
+    #[arg(long, conflicts_with_all = ["only", "mobimir", "store", "cluster"])]
+    migrate: bool,
+    /// With --migrate, only this part; may be given more than once
+    #[arg(long, value_name = "NAME", requires = "migrate")]
+    part: Vec<migrate::Part>,
+    /// What --migrate starts to see how much memory it takes
+    #[arg(long, hide = true, value_name = "URI")]
+    move_within: Option<String>,
     /// With --cassandra or --mongo, only this operation; may be given more than once
     #[arg(long, value_name = "NAME", requires = "store")]
     operation: Vec<sides::Operation>,
@@ -184,6 +194,10 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<bool> {
     process::end_with_signals()?;
     let mut figures = Figures::default();
+    if let Some(uri) = &args.move_within {
+        figures.say(&migrate::memory::move_within(uri)?);
+        return Ok(true);
+    }
     let scratch = Scratch::new()?;
     if args.quick {
         figures.note("a quick run: it shows that everything runs, not how fast");
@@ -192,6 +206,9 @@ fn run(args: &Args) -> Result<bool> {
         cassandra::measure(args.quick, &args.operation, &mut figures)?;
     } else if args.mongo {
         mongo::measure(args.quick, &args.operation, &mut figures)?;
+    } else if args.migrate {
+        let pace = migrate::Pace { quick: args.quick, large: args.large };
+        migrate::measure(pace, &args.part, &mut figures)?;
     } else {
         let binary = program(args.mobimir.as_deref())?;
         let setting = Setting { binary: &binary, scratch: &scratch, pace: Pace::of(args.quick) };

@@ -119,9 +119,24 @@ fn ticks(stat: &str) -> Option<u64> {
 
 /// Resident memory of a process, in MB.
 pub(crate) fn rss_mb(id: u32) -> Result<f64> {
+    memory_mb(id, "VmRSS:")
+}
+
+/// The most that this process has had, since [`forget_peak`] if that was called, in MB.
+pub(crate) fn peak_mb() -> Result<f64> {
+    memory_mb(std::process::id(), "VmHWM:")
+}
+
+/// From now on the peak is counted anew.
+pub(crate) fn forget_peak() -> Result<()> {
+    const PEAK_ONLY: &str = "5";
+    Ok(fs::write("/proc/self/clear_refs", PEAK_ONLY)?)
+}
+
+fn memory_mb(id: u32, name: &str) -> Result<f64> {
     let status = fs::read_to_string(format!("/proc/{id}/status"))?;
-    let line =
-        status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("the system tells no VmRSS")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let line = line.with_context(|| format!("the system tells no {name}"))?;
     let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kib * 1024.0 / 1e6)
 }

@@ -3,16 +3,16 @@
 //! Values are bound as they come, and bodies are encoded beforehand. Rows are looked at column by column and not
 //! made into anything.
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
 use futures_util::future::{try_join, try_join3};
 use mobimir_cassandra::schema;
 use mobimir_core::{
     cart::{CartChange, Owner},
     id::{self, OrderId, SessionId, UserId},
     order::Order,
-    policy::{Entity, Level, Policy},
+    policy::{Entity, Policy},
     session::{RefreshToken, Session},
     time::{Clock, SystemClock, Timestamp},
     zone::Zone,
@@ -20,17 +20,17 @@ use mobimir_core::{
 use mobimir_lab::Ring;
 use scylla::{
     SerializeRow,
-    client::{
-        execution_profile::ExecutionProfile, session::Session as Driver, session_builder::SessionBuilder,
-    },
-    policies::load_balancing::DefaultPolicy,
+    client::session::Session as Driver,
     response::PagingState,
     statement::{Consistency, prepared::PreparedStatement},
     value::{CqlTimestamp, MaybeUnset},
 };
 use uuid::Uuid;
 
-use super::ring;
+use super::{
+    driver::{self, at, consistency, key, month_of, now_us, prepared_statements},
+    ring,
+};
 use crate::sides::{self, CART_TTL_MS, SESSION_TTL_MS, Side};
 
 const ADD: &str = "INSERT INTO {}.cart_changes (owner_kind, owner, change_id, written_us, touched_at, expires_at, body) \
@@ -140,18 +140,7 @@ type StoredSession<'a> = (
 impl Bare {
     /// After the ports are open: it checks that its statements are theirs.
     pub(super) async fn connect(ring: &Ring, policy: &Policy) -> Result<Self> {
-        let balancing = DefaultPolicy::builder()
-            .prefer_datacenter(ring::DC.to_owned())
-            .token_aware(true)
-            .permit_dc_failover(true)
-            .build();
-        let profile = ExecutionProfile::builder().load_balancing_policy(balancing).build();
-        let driver = SessionBuilder::new()
-            .known_nodes(ring.contact_points())
-            .default_execution_profile_handle(profile.into_handle())
-            .tcp_nodelay(true)
-            .build()
-            .await?;
+        let driver = driver::connect(ring).await?;
         let of_ports = prepared_statements(&driver).await?;
         let prepare = async |entity, cql: &str, level| -> Result<PreparedStatement> {
             let cql = cql.replace("{}", &schema::keyspace_name(ring::PREFIX, entity));
@@ -306,43 +295,4 @@ impl Side for Bare {
         .await?;
         Ok(())
     }
-}
-
-/// The texts of all statements that were prepared on a node so far.
-async fn prepared_statements(driver: &Driver) -> Result<BTreeSet<String>> {
-    let rows = driver.query_unpaged("SELECT query_string FROM system.prepared_statements", ()).await?;
-    let rows = rows.into_rows_result()?;
-    let texts = rows.rows::<(String,)>()?.map(|row| Ok(row?.0));
-    texts.collect()
-}
-
-fn consistency(level: Level) -> Result<Consistency> {
-    Ok(match level {
-        Level::LocalQuorum => Consistency::LocalQuorum,
-        Level::EachQuorum => Consistency::EachQuorum,
-        other => bail!("expected LOCAL_QUORUM or EACH_QUORUM, got {other:?}"),
-    })
-}
-
-fn key(owner: Owner) -> (i8, Uuid) {
-    match owner {
-        Owner::User(id) => (0, id.0),
-        Owner::Guest(id) => (1, id.0),
-    }
-}
-
-fn at(time: Timestamp) -> CqlTimestamp {
-    CqlTimestamp(time.as_millis())
-}
-
-fn now_us(now: Timestamp) -> i64 {
-    now.as_millis() * 1_000
-}
-
-/// Months since the year 0.
-fn month_of(time: Timestamp) -> Result<i32> {
-    let text = time.to_string();
-    let mut parts = text.split('-').map(str::parse::<i32>);
-    let mut next = || parts.next().context("a time has a year and a month");
-    Ok(next()?? * 12 + next()?? - 1)
 }

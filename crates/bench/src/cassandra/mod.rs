@@ -2,12 +2,14 @@
 //!
 //! - [`port`]: one side, the ports of the shop;
 //! - [`bare`]: the other, the driver with the same statements prepared by hand;
+//! - [`driver`]: that driver on the ring, and values as the tables have them;
 //! - [`requests`]: how many requests an operation takes.
 
 mod bare;
+pub(crate) mod driver;
 mod port;
 mod requests;
-mod ring;
+pub(crate) mod ring;
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +17,8 @@ use anyhow::{Context, Result, ensure};
 use mobimir_lab::{Profile, Ring, RingSpec};
 use tokio::runtime::Builder;
 
-use self::{bare::Bare, port::Port};
+use self::bare::Bare;
+pub(crate) use self::port::Port;
 use crate::{
     figures::Figures,
     progress,

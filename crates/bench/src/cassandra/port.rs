@@ -21,17 +21,17 @@ use mobimir_lab::Ring;
 use super::ring;
 use crate::sides::{CART_TTL_MS, Side};
 
-pub(super) struct Port {
-    pub(super) carts: CassandraCarts,
-    pub(super) orders: CassandraOrders,
-    pub(super) sessions: CassandraSessions,
+pub(crate) struct Port {
+    pub(crate) carts: CassandraCarts,
+    pub(crate) orders: CassandraOrders,
+    pub(crate) sessions: CassandraSessions,
 }
 
 /// What instances look after every now and then would be counted with what is measured.
 const DAY_MS: i64 = 86_400_000;
 
 impl Port {
-    pub(super) async fn connect(ring: &Ring, policy: &Policy, log: Option<Arc<RequestLog>>) -> Result<Self> {
+    pub(crate) async fn connect(ring: &Ring, policy: &Policy, log: Option<Arc<RequestLog>>) -> Result<Self> {
         let config = ClusterConfig {
             contact_points: ring.contact_points(),
             keyspace_prefix: ring::PREFIX.to_owned(),

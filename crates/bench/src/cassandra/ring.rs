@@ -13,24 +13,24 @@ use scylla::{
 
 use super::NODES;
 
-pub(super) const DC: &str = "dc1";
-pub(super) const PREFIX: &str = "bench";
+pub(crate) const DC: &str = "dc1";
+pub(crate) const PREFIX: &str = "bench";
 const CREATE_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The default policy, with a copy on each node of the one data centre.
-pub(super) fn policy() -> Result<Policy> {
+pub(crate) fn policy() -> Result<Policy> {
     let policy = Policy::built_in("default").context("there is no default policy")??;
     let replication = Replication::from([(DC.to_owned(), u8::try_from(NODES)?)]);
     Ok(policy.in_data_centres(&replication))
 }
 
-pub(super) fn settings(policy: &Policy, entity: Entity) -> Result<CassandraSettings> {
+pub(crate) fn settings(policy: &Policy, entity: Entity) -> Result<CassandraSettings> {
     let placement = policy.placement(entity).with_context(|| format!("{entity} have no home"))?;
     placement.cassandra.clone().with_context(|| format!("{entity} do not live in Cassandra"))
 }
 
 /// One node does it all, so that no statement has to wait until the others know of the one before.
-pub(super) async fn create(ring: &Ring, policy: &Policy) -> Result<()> {
+pub(crate) async fn create(ring: &Ring, policy: &Policy) -> Result<()> {
     let contact_points = ring.contact_points();
     let address = contact_points.first().context("the ring has no nodes")?.parse()?;
     let one_node = SingleTargetLoadBalancingPolicy::new(NodeIdentifier::NodeAddress(address), None);
