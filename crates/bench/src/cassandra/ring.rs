@@ -16,6 +16,8 @@ use super::NODES;
 pub(crate) const DC: &str = "dc1";
 pub(crate) const PREFIX: &str = "bench";
 const CREATE_TIME_MAX: Duration = Duration::from_secs(60);
+/// Until all nodes know of all tables, also where others build and test beside it.
+const AGREEMENT_TIME_MAX: Duration = Duration::from_secs(300);
 
 /// The default policy, with a copy on each node of the one data centre.
 pub(crate) fn policy() -> Result<Policy> {
@@ -42,6 +44,7 @@ pub(crate) async fn create(ring: &Ring, policy: &Policy) -> Result<()> {
         .known_nodes(contact_points)
         .default_execution_profile_handle(profile.into_handle())
         .auto_await_schema_agreement(false)
+        .schema_agreement_timeout(AGREEMENT_TIME_MAX)
         .build()
         .await?;
     for keyspace in schema::keyspaces(policy, PREFIX) {

@@ -57,7 +57,7 @@ const TOUCH: &str = "INSERT INTO {}.carts_by_touch (day, shard, touched_at, owne
 
 /// What begins the condition of a statement.
 const CONDITION: &str = " IF ";
-/// How often a conditional statement is sent, when its answer is lost.
+/// How often a statement is sent, when its answer is lost.
 const ATTEMPTS_MAX: usize = 5;
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 const TOUCH_SHARDS: u8 = 16;
@@ -142,8 +142,6 @@ impl<'a> Preparing<'a> {
         let mut prepared = self.driver.prepare(cql.as_str()).await?;
         prepared.set_consistency(self.level);
         prepared.set_serial_consistency(Some(SerialConsistency::LocalSerial));
-        // So that the driver sends them again; for what is decided here see below.
-        prepared.set_is_idempotent(!cql.contains(CONDITION));
         Ok(prepared)
     }
 }
@@ -212,7 +210,7 @@ impl Orders {
         if self.is_decided {
             return decided(|| self.driver.batch(batch, &rows)).await;
         }
-        self.driver.batch(batch, &rows).await?;
+        sent(|| self.driver.batch(batch, &rows)).await?;
         Ok(())
     }
 
@@ -227,8 +225,8 @@ impl Orders {
             (user, *month, created_at, id, zone, status, updated_at, version, bucket, body, version);
         let day_row = (day, bucket, created_at, id, user, zone, status, updated_at, version, body, version);
         try_join(
-            self.driver.execute_unpaged(&self.by_user, user_row),
-            self.driver.execute_unpaged(&self.by_day, day_row),
+            sent(|| self.driver.execute_unpaged(&self.by_user, &user_row)),
+            sent(|| self.driver.execute_unpaged(&self.by_day, &day_row)),
         )
         .await?;
         Ok(())
@@ -317,7 +315,7 @@ impl Load for Carts {
             (cart.updated_at.day().number(), (owner.as_bytes()[15] % TOUCH_SHARDS).cast_signed());
         let touched = (day, shard, touched_at, kind, owner, CART_TTL_S, now_us(SystemClock.now()));
         let decide = decided(|| self.driver.execute_unpaged(&self.pack, &packed));
-        let touch = async { Ok(self.driver.execute_unpaged(&self.touch, touched).await?) };
+        let touch = sent(|| self.driver.execute_unpaged(&self.touch, &touched));
         futures_util::try_join!(decide, touch, register(&self.driver, &self.register, registers))?;
         Ok(())
     }
@@ -325,28 +323,38 @@ impl Load for Carts {
 
 async fn register(driver: &Driver, statement: &PreparedStatement, entries: &[(String, i64)]) -> Result<()> {
     let stamp = now_us(SystemClock.now());
-    let writes = entries.iter().map(|(list, entry)| driver.execute_unpaged(statement, (list, *entry, stamp)));
+    let writes = entries
+        .iter()
+        .map(|(list, entry)| sent(move || driver.execute_unpaged(statement, (list, *entry, stamp))));
     try_join_all(writes).await?;
     Ok(())
 }
 
-/// Sent again when its answer is lost. Then the row may be there already, because nobody else has its key.
+/// Sent again when its answer is lost, as a good loader does. Of what is decided the row may be there already then: nobody else
+/// has its key.
 async fn decided<F>(send: impl Fn() -> F) -> Result<()>
 where
     F: Future<Output = Result<QueryResult, ExecutionError>>,
 {
-    let mut lost = None;
-    for _ in 0..ATTEMPTS_MAX {
+    let (result, attempts) = sent(send).await?;
+    ensure!(is_applied(result)? || attempts > 1, "a row was there before");
+    Ok(())
+}
+
+/// The answer, and how often it was asked for.
+async fn sent<F>(send: impl Fn() -> F) -> Result<(QueryResult, usize)>
+where
+    F: Future<Output = Result<QueryResult, ExecutionError>>,
+{
+    let mut attempts = 1;
+    loop {
         match send().await {
-            Ok(result) => {
-                ensure!(is_applied(result)? || lost.is_some(), "a row was there before");
-                return Ok(());
-            }
-            Err(error) => lost = Some(error),
+            Ok(result) => return Ok((result, attempts)),
+            Err(error) if attempts == ATTEMPTS_MAX => return Err(error.into()),
+            Err(_) => sleep(RETRY_PAUSE).await,
         }
-        sleep(RETRY_PAUSE).await;
+        attempts += 1;
     }
-    Err(lost.context("nothing was sent")?.into())
 }
 
 fn is_applied(result: QueryResult) -> Result<bool> {
