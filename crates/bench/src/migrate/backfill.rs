@@ -34,7 +34,7 @@ use crate::{
 };
 
 const RATE_BAR: f64 = 0.8;
-/// Entities that the bare driver loads at the same time. With half or twice as many it is not faster.
+/// Entities that the bare driver loads at the same time.
 const LOADED_AT_ONCE: usize = 128;
 /// Loaded entities that are compared with what the ports make of them.
 const COMPARED: usize = 60;
