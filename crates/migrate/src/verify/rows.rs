@@ -33,6 +33,8 @@ struct Stray<W: Whole> {
     row: Row<W::Key>,
     /// What the source says of it.
     whole: Option<W>,
+    /// It is being written or copied all the time, so it may be right a moment later.
+    is_on_its_way: bool,
 }
 
 impl<W: Whole> Running<W> {
@@ -79,7 +81,7 @@ impl<W: Whole> Comparison<W> {
         behind: Option<&Place>,
     ) -> StoreResult<(Option<Difference>, u64)> {
         let Some(stray) = self.stray(table, row, behind).await? else { return Ok((None, 0)) };
-        if self.mends() && self.mend_row(table, &stray).await? {
+        if self.mends() && !stray.is_on_its_way && self.mend_row(table, &stray).await? {
             return Ok((None, 1));
         }
         Ok((Some(stray.difference), 0))
@@ -118,7 +120,7 @@ impl<W: Whole> Comparison<W> {
             let is_marked = !before.marks.is_empty() || !after.marks.is_empty();
             let is_on_its_way = is_marked || version(before.whole.as_ref()) != version(after.whole.as_ref());
             let difference = Difference { key: row.key.to_string(), table: table.to_owned(), kind, fields };
-            found = Some(Stray { difference, row: row.clone(), whole: before.whole });
+            found = Some(Stray { difference, row: row.clone(), whole: before.whole, is_on_its_way });
             if generation > 0 && !is_on_its_way {
                 return Ok(found);
             }
