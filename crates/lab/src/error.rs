@@ -1,4 +1,4 @@
-use std::{io, path::PathBuf, time::Duration};
+use std::{io, path::PathBuf, process::ExitStatus, time::Duration};
 
 use crate::Net;
 
@@ -48,8 +48,8 @@ pub enum LabError {
     Runs { id: u16 },
     #[error("node {id} does not run: mobimir lab start-node {id}")]
     DoesNotRun { id: u16 },
-    #[error("{who} ended while it was starting; the end of {log}:\n{tail}", log = log.display())]
-    Died { who: String, log: PathBuf, tail: String },
+    #[error("{who} ended while it was starting ({how}); the end of {log}:\n{tail}", log = log.display())]
+    Died { who: String, how: ExitStatus, log: PathBuf, tail: String },
     #[error(
         "waited {waited} s for {who}: {what}; the end of {log}:\n{tail}",
         waited = waited.as_secs(),

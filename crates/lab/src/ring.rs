@@ -4,6 +4,7 @@ use std::{
     net::{SocketAddr, TcpStream},
     os::fd::OwnedFd,
     path::{Path, PathBuf},
+    process::ExitStatus,
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
@@ -240,16 +241,15 @@ impl Ring {
         let node = self.node(id)?;
         let address = SocketAddr::from((node.address, CQL_PORT));
         let ready = process::wait_for(READY_BOUND, || {
-            if node.running().is_none() {
-                return Some(false);
+            if let Some(how) = self.bury(id) {
+                return Some(Err(how));
             }
-            TcpStream::connect_timeout(&address, CONNECT_BOUND).is_ok().then_some(true)
+            TcpStream::connect_timeout(&address, CONNECT_BOUND).is_ok().then_some(Ok(()))
         });
         match ready {
-            Some(true) => Ok(()),
-            Some(false) => {
-                self.bury(id);
-                Err(LabError::Died { who: node.name(), log: node.log(), tail: node.last_words() })
+            Some(Ok(())) => Ok(()),
+            Some(Err(how)) => {
+                Err(LabError::Died { who: node.name(), how, log: node.log(), tail: node.last_words() })
             }
             None => Err(timed_out(&node, "it does not accept connections", READY_BOUND)),
         }
@@ -375,8 +375,8 @@ impl Ring {
         .ok_or_else(|| timed_out(node, "it does not end", bound))
     }
 
-    fn bury(&self, id: u16) {
-        self.locked().children.bury(id);
+    fn bury(&self, id: u16) -> Option<ExitStatus> {
+        self.locked().children.bury(id)
     }
 
     pub(crate) fn install(&self) -> Result<&Install, LabError> {

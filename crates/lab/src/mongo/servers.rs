@@ -119,16 +119,16 @@ impl Servers {
         let server = self.get(id)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, server.port));
         let accepts = process::wait_for(READY_BOUND, || {
-            if server.running().is_none() {
-                return Some(false);
+            if let Some(how) = self.locked().children.bury(id) {
+                return Some(Err(how));
             }
-            TcpStream::connect_timeout(&address, CONNECT_BOUND).is_ok().then_some(true)
+            TcpStream::connect_timeout(&address, CONNECT_BOUND).is_ok().then_some(Ok(()))
         });
         match accepts {
-            Some(true) => Ok(()),
-            Some(false) => {
-                self.locked().children.bury(id);
-                Err(LabError::Died { who: server.name.clone(), log: server.log(), tail: server.last_words() })
+            Some(Ok(())) => Ok(()),
+            Some(Err(how)) => {
+                let (log, tail) = (server.log(), server.last_words());
+                Err(LabError::Died { who: server.name, how, log, tail })
             }
             None => Err(timed_out(&server, "it does not accept connections", READY_BOUND)),
         }
@@ -179,7 +179,7 @@ impl Servers {
 
     fn wait_ended(&self, server: &Server, bound: Duration) -> Result<(), LabError> {
         process::wait_for(bound, || {
-            self.locked().children.bury(server.id);
+            let _ = self.locked().children.bury(server.id);
             server.running().is_none().then_some(())
         })
         .ok_or_else(|| timed_out(server, "it does not end", bound))
