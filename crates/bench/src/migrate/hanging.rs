@@ -29,8 +29,8 @@ use crate::{
 const P99_BAR: f64 = 1.3;
 /// Of it, writes are as many as reads.
 const SHARE_OF_CAPACITY: f64 = 1.0 / 3.0;
-/// In which the target is written to, and does not decide.
-const HANGS_IN: Phase = Phase::DualWrite;
+/// In which everything written is copied to the target, and everything read is asked of it, too.
+const HANGS_IN: Phase = Phase::Verify;
 const HANG: Duration = Duration::from_secs(30);
 const HANG_QUICK: Duration = Duration::from_secs(3);
 const CAPACITY_LASTS: Duration = Duration::from_secs(5);
@@ -128,7 +128,7 @@ pub(super) async fn measure(stores: &Stores<'_>, pace: Pace, figures: &mut Figur
     moved_orders.follow(Phase::Source);
     moved_carts.follow(Phase::Source);
     let alone = shoppers.shop(rate, lasts).await?;
-    progress("and while what they write is mirrored");
+    progress("and while what they write is mirrored, and what they read is asked of both");
     moved_orders.follow(HANGS_IN);
     moved_carts.follow(HANGS_IN);
     let before = shoppers.shop(rate, lasts).await?;
@@ -138,6 +138,9 @@ pub(super) async fn measure(stores: &Stores<'_>, pace: Pace, figures: &mut Figur
     drop(stopped);
     sleep(REST).await;
     let (caught_up, _) = drained().await?;
+    let shadow = moved_orders.port.shadow().current().map(|(_, counted)| counted).unwrap_or_default();
+    ensure!(shadow.different == 0, "the stores answer differently: {:?}", shadow.samples);
+    ensure!(shadow.alike > 0 && shadow.untold > 0, "the target was not asked: {shadow:?}");
 
     for (name, of) in
         [("write", (|felt| &felt.writes) as fn(&Felt) -> &Vec<f64>), ("read", |felt| &felt.reads)]

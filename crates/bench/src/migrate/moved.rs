@@ -5,11 +5,13 @@ use std::{sync::Arc, time::Duration};
 use anyhow::{Result, ensure};
 use mobimir_core::{
     moving::{Side, Whole},
-    time::SystemClock,
+    time::{Clock, SystemClock},
 };
 use mobimir_migrate::{
     migrating::Migrating,
     phase::{Control, Phase, Which},
+    record::Record,
+    shadow::Shadow,
     standing::Standing,
     timing::Timing,
 };
@@ -20,6 +22,8 @@ use tokio::{
 
 /// For longer than anything is measured.
 const LEASE: Duration = Duration::from_secs(86_400);
+/// Of a thousand reads in the phase `verify`, those that are asked of the target, too: all.
+const SHADOW_PERMILLE: u32 = 1_000;
 /// How often what is marked is looked for, as instances do.
 const RECONCILE_PERIOD: Duration = Duration::from_millis(500);
 const DRAINED_POLL: Duration = Duration::from_millis(50);
@@ -33,7 +37,8 @@ pub(super) struct Moved<W: Whole, P: ?Sized> {
 impl<W: Whole, P: ?Sized + Send + Sync + 'static> Moved<W, P> {
     pub(super) fn in_phase(phase: Phase, source: Side<W, P>, target: Side<W, P>) -> Result<Self> {
         let standing = Standing::new(&Timing::default());
-        let port = Arc::new(Migrating::new(source, standing, Arc::new(SystemClock)));
+        let port = Migrating::new(source, standing, Arc::new(SystemClock));
+        let port = Arc::new(port.with_shadow(Shadow::new(SHADOW_PERMILLE)));
         port.set_target(target);
         let mirror = port.mirror_of(Which::Source)?.clone();
         let reconciling = tokio::spawn(async move {
@@ -49,8 +54,9 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Moved<W, P> {
     }
 
     pub(super) fn follow(&self, phase: Phase) {
-        let control = Control { phase, epoch: 1, ..Control::default() };
+        let control = Control { phase, epoch: 1, backfilled: true, ..Control::default() };
         self.port.standing().follow(&control, Instant::now() + LEASE);
+        self.port.shadow().follow(&Record { control, ..Record::new("source", "target", SystemClock.now()) });
     }
 
     /// Waits until everything is copied; says how long that took.

@@ -96,26 +96,13 @@ pub struct Verification {
 
 impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
     pub(super) async fn view(&self, record: Record) -> Result<Status, MoveError> {
-        let mut backlog = BTreeMap::new();
-        for which in [Which::Source, Which::Target] {
-            let seen = match self.migrating.side(which) {
-                Ok(side) => side.moving.backlog().await.ok(),
-                Err(_) => None,
-            };
-            let view = seen.map(|Backlog { entities, oldest }| BacklogView { entities, oldest });
-            backlog.insert(which, view);
-        }
-        let (mut blocked_by, mut instances) = (Vec::new(), Instances { confirmed: 0, behind: 0, gone: 0 });
-        if let Ok(mut controller) = self.controller().await {
-            let refusals = controller.refusals(Event::Advance).await?;
-            blocked_by = refusals.iter().map(ToString::to_string).collect();
-            let (_, followers) = controller.followers().await?;
-            instances = Instances {
-                confirmed: followers.confirmed.len(),
-                behind: followers.behind.len(),
-                gone: followers.gone.len(),
-            };
-        }
+        // Beside each other: on a slow cluster each of them takes seconds.
+        let (source, target, (blocked_by, instances)) = tokio::try_join!(
+            self.backlog(Which::Source),
+            self.backlog(Which::Target),
+            self.gates_and_instances()
+        )?;
+        let backlog = BTreeMap::from([(Which::Source, source), (Which::Target, target)]);
         let Felt { level, by } = self.pressure.now();
         let backfill = match record.months_to_copy() {
             Some(_) => self.job("months", Some(record.selection_number())).await?,
@@ -155,6 +142,28 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
             outcomes: record.outcomes,
             timeline: record.timeline,
         })
+    }
+
+    /// `None` while the store cannot be asked.
+    async fn backlog(&self, which: Which) -> Result<Option<BacklogView>, MoveError> {
+        let Ok(side) = self.migrating.side(which) else { return Ok(None) };
+        let seen = side.moving.backlog().await.ok();
+        Ok(seen.map(|Backlog { entities, oldest }| BacklogView { entities, oldest }))
+    }
+
+    /// Why the next phase cannot begin, and how many follow the one that is.
+    async fn gates_and_instances(&self) -> Result<(Vec<String>, Instances), MoveError> {
+        let Ok(mut controller) = self.controller().await else {
+            return Ok((Vec::new(), Instances { confirmed: 0, behind: 0, gone: 0 }));
+        };
+        let refusals = controller.refusals(Event::Advance).await?;
+        let (_, followers) = controller.followers().await?;
+        let instances = Instances {
+            confirmed: followers.confirmed.len(),
+            behind: followers.behind.len(),
+            gone: followers.gone.len(),
+        };
+        Ok((refusals.iter().map(ToString::to_string).collect(), instances))
     }
 
     async fn job(&self, name: &str, number: Option<u64>) -> StoreResult<Option<JobView>> {
