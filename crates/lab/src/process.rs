@@ -23,8 +23,8 @@ pub(crate) const KILL_BOUND: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(50);
 /// A machine that is busy takes its time to load a program of 200 MB.
 const EXEC_BOUND: Duration = Duration::from_secs(20);
-/// The parent of the kernel's own threads, which have no command line.
-const KERNEL: &str = "2";
+/// The flag of the kernel's own threads, which never have a command line.
+const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// The argument by which the process of a Java server is known. It does nothing else.
 pub(crate) fn marker(node_dir: &Path) -> String {
@@ -42,19 +42,21 @@ pub(crate) fn is_node(pid: u32, node_dir: &Path) -> bool {
     let cmdline = wait_for(EXEC_BOUND, || {
         let cmdline = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         // Empty for those that have ended, and for a moment while one program takes the place of another.
-        (!cmdline.is_empty() || has_ended(pid)).then_some(cmdline)
+        let stat = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        (!cmdline.is_empty() || will_say_nothing(&stat())).then_some(cmdline)
     });
     names_node(&cmdline.unwrap_or_default(), node_dir)
 }
 
-fn has_ended(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+/// Whether a process with such a line of `stat` has ended, or is the kernel's.
+fn will_say_nothing(stat: &str) -> bool {
     // The name in parentheses may be anything; the state is the letter after it.
     let mut fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ');
     let is_over = fields.next().is_none_or(|state| matches!(state, "" | "Z" | "X"));
-    let is_kernels = fields.next() == Some(KERNEL);
+    let flags = fields.nth(5).and_then(|flags| flags.parse::<u64>().ok());
+    let is_kernels = flags.is_some_and(|flags| flags & KERNEL_THREAD != 0);
     // As long as one thread lives, so do the ports.
-    let threads = fields.nth(15).and_then(|threads| threads.parse::<u32>().ok());
+    let threads = fields.nth(10).and_then(|threads| threads.parse::<u32>().ok());
     is_kernels || is_over && threads.is_none_or(|threads| threads <= 1)
 }
 
@@ -204,9 +206,19 @@ mod tests {
         assert!(!names_node(&cmdline("--dbpath=/tmp/ring/node11/data"), dir));
         assert!(!names_node(b"", dir), "a process that has ended has an empty command line");
         assert!(!is_node(std::process::id(), dir), "an id that was given to another program");
-        let start = Instant::now();
-        assert!(!is_node(2, dir), "an id that was given to the kernel");
-        assert!(start.elapsed() < EXEC_BOUND);
+    }
+
+    #[test]
+    fn a_command_line_is_not_waited_for_where_there_will_be_none() {
+        let stat = |name: &str, state: &str, flags: u64, threads: u32| {
+            format!("77 ({name}) {state} 1 77 77 0 -1 {flags} 0 0 0 0 5 5 0 0 20 0 {threads} 0 25 0")
+        };
+        let ordinary = 0x0040_0000;
+        assert!(!will_say_nothing(&stat("mongod) Z (", "S", ordinary, 40)));
+        assert!(!will_say_nothing(&stat("java", "Z", ordinary, 2)), "a thread of it still holds the ports");
+        assert!(will_say_nothing(&stat("java", "Z", ordinary, 1)));
+        assert!(will_say_nothing(&stat("kthreadd", "S", KERNEL_THREAD | ordinary, 1)));
+        assert!(will_say_nothing(""), "it is not there any more");
     }
 
     #[test]
