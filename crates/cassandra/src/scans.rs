@@ -193,15 +193,10 @@ pub(crate) async fn read_each<W: Whole, F: Future<Output = StoreResult<Option<W>
 /// What an entity says of itself, if it can be read.
 pub(crate) fn said<W: Whole>(read: StoreResult<Option<W>>) -> StoreResult<Facts> {
     match read {
-        Ok(whole) => Ok(whole.map_or_else(unreadable, |whole| whole.facts())),
-        Err(StoreError::Corrupt { .. }) => Ok(unreadable()),
+        Ok(whole) => Ok(whole.map_or_else(Facts::unreadable, |whole| whole.facts())),
+        Err(StoreError::Corrupt { .. }) => Ok(Facts::unreadable()),
         Err(error) => Err(error),
     }
-}
-
-/// What nothing says of itself.
-pub(crate) fn unreadable() -> Facts {
-    Facts::new(["version", "used", "lines"].map(|field| (field, "unreadable".to_owned())))
 }
 
 pub(crate) fn decoded<'a, T: DeserializeRow<'a, 'a>, U>(

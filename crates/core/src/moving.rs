@@ -214,7 +214,8 @@ pub trait Movable<W: Whole>: Send + Sync {
 /// One of the two stores of a migration.
 pub struct Side<W: Whole, P: ?Sized> {
     pub port: Arc<P>,
-    /// The same store; what is written through it is marked, and reading through it writes nothing.
+    /// The same store; what is written through it is marked, and reading through it writes nothing that would make an
+    /// entity say something else, or be newer.
     pub tracked: Arc<P>,
     pub moving: Arc<dyn Movable<W>>,
 }
@@ -248,6 +249,11 @@ impl Facts {
 
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.0.iter().map(|(field, value)| (*field, value.as_str()))
+    }
+
+    /// Of something that is there and cannot be read. Every entity has one of these fields, and none says this.
+    pub fn unreadable() -> Self {
+        Self::new(["version", "used", "lines"].map(|field| (field, "unreadable".to_owned())))
     }
 
     /// Only these fields.

@@ -213,10 +213,9 @@ impl CartStore for CassandraCarts {
 
     async fn read(&self, owner: Owner, now: Timestamp) -> StoreResult<Option<StoredCart>> {
         let gathered = self.inner.gather(owner).await?;
-        // Not while it moves: a write that nobody waits for could come after another store has begun to decide.
-        if !self.is_tracked {
-            self.inner.pack_later(owner, &gathered, now);
-        }
+        // Also while it moves, or a row would be gone before its cart. It may come when another store decides already: it
+        // changes neither what the cart says nor how new it is, and is refused where a copy was put meanwhile.
+        self.inner.pack_later(owner, &gathered, now);
         Ok(gathered.live(now))
     }
 

@@ -11,7 +11,7 @@ use mobimir_core::{
     cart::Owner,
     moving::{
         Backlog, CartSide, Facts, Found, InTable, Mark, Movable, Place, Range, Row, Rows, Scanned, Side,
-        Whole, WholeCart,
+        Unreadable, Whole, WholeCart,
     },
     ports::{StoreError, StoreResult},
     time::{Day, Timestamp},
@@ -50,24 +50,22 @@ pub(super) struct Copies {
 
 impl Copies {
     pub(super) async fn open(link: &Link) -> Result<Self, ConnectError> {
-        use StatementKind::{Decision, Read, Write};
+        use StatementKind::{Decision, Write};
         let of_row = "WHERE owner_kind = ? AND owner = ? AND change_id = ? AND written_us = ?";
         let read =
             format!("SELECT {} FROM {{}}.cart_changes WHERE owner_kind = ? AND owner = ?", rows::COLUMNS);
         Ok(Self {
             read: link.prepare_seeing("whole", &read).await?,
             keys: link
-                .prepare(
+                .prepare_seeing(
                     "keys",
-                    Read,
                     "SELECT DISTINCT owner_kind, owner FROM {}.cart_changes \
                     WHERE token(owner_kind, owner) > ? AND token(owner_kind, owner) <= ?",
                 )
                 .await?,
             touches: link
-                .prepare(
+                .prepare_seeing(
                     "all_touches",
-                    Read,
                     "SELECT day, shard, touched_at, owner_kind, owner FROM {}.carts_by_touch \
                     WHERE token(day, shard) > ? AND token(day, shard) <= ?",
                 )
@@ -141,8 +139,16 @@ impl Movable<WholeCart> for CassandraCarts {
         let Inner { link, copies, .. } = &*self.inner;
         let step = scans::step(link, &[&copies.keys], range, limit).await?;
         let keys = step.rows.map(|rows| decoded(&rows, "owners of carts", owner_of)).transpose()?;
-        let keys = keys.unwrap_or_default().into_iter().collect::<StoreResult<_>>()?;
-        scans::read_each(keys, step.next, |owner| self.inner.whole(owner)).await
+        let (mut owners, mut wrong) = (Vec::new(), Vec::new());
+        for key in keys.unwrap_or_default() {
+            match key {
+                Ok(owner) => owners.push(owner),
+                Err(error) => wrong.push(Err(Unreadable { key: format!("something in {CHANGES}"), error })),
+            }
+        }
+        let mut scanned = scans::read_each(owners, step.next, |owner| self.inner.whole(owner)).await?;
+        scanned.items.extend(wrong);
+        Ok(scanned)
     }
 
     async fn put(&self, wholes: Vec<WholeCart>, now: Timestamp) -> StoreResult<()> {
@@ -177,8 +183,9 @@ impl Movable<WholeCart> for CassandraCarts {
         let (rows, next) = scans::step_of_table(link, all, after, limit).await?;
         let Some(rows) = rows else { return Ok(Rows { items: Vec::new(), next }) };
         if table == TOUCHED {
+            // What is of no owner is of no cart.
             let items = decoded(&rows, "lists of carts", touched_row)?;
-            return Ok(Rows { items: items.into_iter().collect::<StoreResult<_>>()?, next });
+            return Ok(Rows { items: items.into_iter().flatten().collect(), next });
         }
         let keys = decoded(&rows, "owners of carts", owner_of)?;
         let items = stream::iter(keys.into_iter().flatten())

@@ -76,7 +76,7 @@ pub(super) type RawRow<'a> = (
 
 impl Copies {
     pub(super) async fn open(link: &Link, layout: StatusLayout) -> Result<Self, ConnectError> {
-        use StatementKind::{Decision, Read, Write};
+        use StatementKind::{Decision, Write};
         let status = match layout {
             StatusLayout::Column => "stands_at",
             StatusLayout::Log => "status",
@@ -107,12 +107,11 @@ impl Copies {
                 )
                 .await?,
             keys: link
-                .prepare("keys", Read, &format!("SELECT DISTINCT order_id FROM {{}}.orders {part}"))
+                .prepare_seeing("keys", &format!("SELECT DISTINCT order_id FROM {{}}.orders {part}"))
                 .await?,
             rows: link
-                .prepare(
+                .prepare_seeing(
                     "rows",
-                    Read,
                     &format!("SELECT order_id, seq, {order} FROM {{}}.orders {part} PER PARTITION LIMIT 1"),
                 )
                 .await?,

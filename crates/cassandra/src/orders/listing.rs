@@ -68,7 +68,7 @@ impl Listing {
             WHERE {first} = ? AND {second} = ? AND created_at = ? AND order_id = ?"
         );
         Ok(Self {
-            all: link.prepare("list_rows", Read, &all).await?,
+            all: link.prepare_seeing("list_rows", &all).await?,
             remove: link.prepare("remove_listed", Write, &remove).await?,
             put: link.prepare(names.put, Write, put).await?,
             at: link.prepare(names.at, Read, &at).await?,

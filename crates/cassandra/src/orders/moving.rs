@@ -136,7 +136,7 @@ impl Movable<WholeOrder> for CassandraOrders {
         let (rows, next) = scans::step_of_table(link, all, after, limit).await?;
         let Some(rows) = rows else { return Ok(Rows { items: Vec::new(), next }) };
         let items = match table {
-            ORDERS => decoded(&rows, "orders", standing_row)?,
+            ORDERS => self.inner.with_histories(decoded(&rows, "orders", standing_row)?).await?,
             _ => decoded(&rows, "lists of orders", |row: RawListRow<'_>| listed_row(row, table))?,
         };
         Ok(Rows { items, next })
@@ -187,6 +187,19 @@ impl Movable<WholeOrder> for CassandraOrders {
 }
 
 impl Inner {
+    /// What each order says together with its moves, which are rows of their own.
+    async fn with_histories(&self, rows: Vec<Row<OrderId>>) -> StoreResult<Vec<Row<OrderId>>> {
+        stream::iter(rows)
+            .map(|row| async move {
+                let whole = self.copies.read(&self.link, row.key).await;
+                let whole = whole.map(|standing| standing.map(|standing| standing.whole));
+                StoreResult::Ok(Row { facts: scans::said(whole)?, ..row })
+            })
+            .buffered(ORDERS_AT_ONCE)
+            .try_collect()
+            .await
+    }
+
     /// Makes an order what a copy of it says, unless it is as new already, and lists it as it then is.
     ///
     /// One of many is taken to be new if the last one was: a read less, and a decision that is refused where that was wrong.
@@ -284,5 +297,5 @@ fn listed_row(raw: RawListRow<'_>, table: &str) -> Row<OrderId> {
 }
 
 fn facts_of(raw: Option<RawOrder<'_>>) -> Facts {
-    raw.and_then(|raw| raw.decode().ok()).map_or_else(scans::unreadable, |order| order_facts(&order))
+    raw.and_then(|raw| raw.decode().ok()).map_or_else(Facts::unreadable, |order| order_facts(&order))
 }

@@ -62,7 +62,7 @@ pub(super) fn append(
         "gone_at": longest("$gone_at", gone_at(expires_at, now)),
         "version": next_version(now),
     };
-    tracking.mark(&mut fields, now);
+    tracking.mark(&mut fields);
     Ok(vec![doc! { "$set": fields }])
 }
 
@@ -103,6 +103,6 @@ pub(super) fn pack(
     let taken = i32::try_from(read.changes.len()).unwrap_or(i32::MAX);
     let rest = doc! { "$slice": ["$changes", taken, i32::MAX] };
     let mut fields = doc! { "changes": { "$concatArrays": [packed, rest] }, "version": next_version(now) };
-    tracking.mark(&mut fields, now);
+    tracking.mark(&mut fields);
     Ok(vec![doc! { "$set": fields }])
 }

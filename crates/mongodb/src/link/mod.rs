@@ -72,13 +72,17 @@ impl Link {
     }
 
     pub(crate) fn collection<T: Stored>(&self, name: &str) -> Collection<T> {
-        let database = self.deployment.database();
         if self.deployment.config().primary_writes.contains(&self.entity) {
             let primary = WriteConcern::builder().w(Acknowledgment::Nodes(1)).journal(true).build();
             let options = CollectionOptions::builder().write_concern(primary).build();
-            return database.collection_with_options(name, options);
+            return self.deployment.database().collection_with_options(name, options);
         }
-        database.collection(name)
+        self.majority_collection(name)
+    }
+
+    /// One whose writes a failover cannot take back.
+    pub(crate) fn majority_collection<T: Stored>(&self, name: &str) -> Collection<T> {
+        self.deployment.database().collection(name)
     }
 
     /// The document that meets `filter`.

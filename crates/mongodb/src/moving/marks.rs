@@ -5,7 +5,7 @@
 use mobimir_core::{
     moving::Mark,
     ports::StoreResult,
-    time::{Timestamp, Version},
+    time::{Clock, SystemClock, Version},
 };
 use mongodb::{
     bson::{Bson, DateTime, Document, RawDocument, doc},
@@ -32,15 +32,15 @@ pub(super) const REMOVED_AT_ONCE: usize = 256;
 pub(crate) const UNMIRRORED: &str = "unmirrored";
 
 impl Tracking {
-    /// What a new document says.
-    pub(crate) fn since(self, now: Timestamp) -> Option<DateTime> {
-        (self == Self::On).then(|| date(now))
+    /// What a new document says. By the real clock: how long something waits is no matter of when it happened.
+    pub(crate) fn since(self) -> Option<DateTime> {
+        (self == Self::On).then(|| date(SystemClock.now()))
     }
 
     /// Adds the mark to the fields that an update computes. One that is there stays.
-    pub(crate) fn mark(self, fields: &mut Document, now: Timestamp) {
-        if self == Self::On {
-            fields.insert(UNMIRRORED, doc! { "$ifNull": [format!("${UNMIRRORED}"), date(now)] });
+    pub(crate) fn mark(self, fields: &mut Document) {
+        if let Some(since) = self.since() {
+            fields.insert(UNMIRRORED, doc! { "$ifNull": [format!("${UNMIRRORED}"), since] });
         }
     }
 }

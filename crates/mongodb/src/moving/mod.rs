@@ -16,7 +16,9 @@ use std::{marker::PhantomData, sync::Arc};
 use async_trait::async_trait;
 use futures_util::stream::{self, TryStreamExt};
 use mobimir_core::{
-    moving::{Backlog, Found, InTable, Mark, Movable, Place, Range, Row, Rows, Scanned, Unreadable, Whole},
+    moving::{
+        Backlog, Facts, Found, InTable, Mark, Movable, Place, Range, Row, Rows, Scanned, Unreadable, Whole,
+    },
     policy::Entity,
     ports::{StoreError, StoreResult},
     reading,
@@ -81,7 +83,8 @@ type Stored = (usize, RawDocumentBuf);
 impl<W: InDocuments> Moving<W> {
     pub(crate) fn new(deployment: Arc<Deployment>) -> Self {
         let link = Link::new(deployment, W::ENTITY);
-        let collections = W::COLLECTIONS.iter().map(|name| link.collection(name)).collect();
+        // Acknowledged by a majority, whatever the policy says of writes of its own: the mark goes when a copy is there.
+        let collections = W::COLLECTIONS.iter().map(|name| link.majority_collection(name)).collect();
         Self { link, collections, moves: PhantomData }
     }
 
@@ -132,7 +135,8 @@ impl<W: InDocuments> Moving<W> {
             return Ok(None);
         };
         // One that makes no sense says nothing, and is there.
-        let facts = W::of_document(*collection, stored).map(|whole| whole.facts()).unwrap_or_default();
+        let facts =
+            W::of_document(*collection, stored).map_or_else(|_| Facts::unreadable(), |whole| whole.facts());
         Ok(Some(Row { key, facts, place: spot.with_version(stored)?.place()? }))
     }
 }

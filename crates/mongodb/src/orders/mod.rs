@@ -60,10 +60,7 @@ impl MongoOrders {
 #[async_trait]
 impl OrderStore for MongoOrders {
     async fn insert(&self, orders: Vec<Order>) -> StoreResult<usize> {
-        let first = |order: Order| {
-            let since = self.tracking.since(order.updated_at);
-            OrderDoc::first(order).marked(since)
-        };
+        let first = |order: Order| OrderDoc::first(order).marked(self.tracking.since());
         let orders: Vec<OrderDoc> = orders.into_iter().map(first).collect();
         self.link.insert_many("insert_orders", &self.orders, &orders).await
     }
@@ -139,7 +136,7 @@ fn moved(change: &StatusChange, tracking: Tracking) -> StoreResult<Vec<Document>
         "version": next_version(change.at),
         "history": { "$concatArrays": ["$history", [line]] },
     };
-    tracking.mark(&mut fields, change.at);
+    tracking.mark(&mut fields);
     Ok(vec![doc! { "$set": fields }])
 }
 

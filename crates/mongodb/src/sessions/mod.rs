@@ -54,7 +54,7 @@ impl MongoSessions {
 
     async fn give(&self, token: Option<RefreshToken>, with: &Session) -> StoreResult<()> {
         if let Some(token) = token {
-            let token = TokenDoc::of(token, with).marked(self.tracking.since(with.last_active));
+            let token = TokenDoc::of(token, with).marked(self.tracking.since());
             self.link.insert_one("give_token", &self.tokens, &token).await?;
         }
         Ok(())
@@ -65,7 +65,7 @@ impl MongoSessions {
 impl SessionStore for MongoSessions {
     async fn insert(&self, session: Session, refresh: Option<RefreshToken>) -> StoreResult<()> {
         // Both at once: nobody learns of either before both are acknowledged, and one alone goes with its time.
-        let document = SessionDoc::of(&session).marked(self.tracking.since(session.last_active));
+        let document = SessionDoc::of(&session).marked(self.tracking.since());
         let inserted = self.link.insert_one("insert_session", &self.sessions, &document);
         future::try_join(inserted, self.give(refresh, &session)).await?;
         Ok(())
@@ -98,7 +98,7 @@ impl SessionStore for MongoSessions {
             "expires_at": { "$gt": date(now) },
         };
         let mut fields = doc! { "used_at": date(now), "version": next_version(now) };
-        self.tracking.mark(&mut fields, now);
+        self.tracking.mark(&mut fields);
         let used = vec![doc! { "$set": fields }];
         let first =
             self.link.find_one_and_update("use_token", &self.tokens, unused, used, ReturnDocument::Before);
@@ -162,7 +162,7 @@ fn changed(session: &Session, tracking: Tracking) -> StoreResult<Vec<Document>> 
     }
     let mut stays: Document =
         stays.into_iter().map(|field| (field.to_owned(), format!("${field}").into())).collect();
-    tracking.mark(&mut stays, session.last_active);
+    tracking.mark(&mut stays);
     Ok(vec![doc! { "$replaceWith": { "$mergeObjects": [stays, literal(&changed)?] } }])
 }
 

@@ -6,7 +6,7 @@
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use mobimir_core::{
     id::SessionId,
-    moving::{Row, SessionKey, WholeSession},
+    moving::{Facts, Row, SessionKey, WholeSession},
     ports::{StoreError, StoreResult},
     secret::SecretHash,
     session::{RefreshToken, Session},
@@ -27,7 +27,7 @@ use crate::{
     ConnectError, StatementKind,
     link::{Decided, Link, Statement},
     registers::RegisterRow,
-    scans::{self, READ_AT_ONCE, decoded, key_place, said},
+    scans::{READ_AT_ONCE, decoded, key_place, said},
     stamps,
 };
 
@@ -53,7 +53,7 @@ impl Copies {
         let is_shared = link.settings().buckets.is_some_and(|buckets| buckets > 0);
         let all = async |name, columns: &str, table: &str, key: &str| {
             let part = format!("token({key}) > ? AND token({key}) <= ?");
-            link.prepare(name, Read, &format!("SELECT {columns} FROM {{}}.{table} WHERE {part}")).await
+            link.prepare_seeing(name, &format!("SELECT {columns} FROM {{}}.{table} WHERE {part}")).await
         };
         let session_key = if is_shared { "bucket" } else { "bucket, session_id" };
         let columns = rows::COLUMNS.join(", ");
@@ -237,7 +237,7 @@ impl Inner {
                 let key = SessionKey::Session(SessionId(id));
                 let is_elsewhere = bucket != self.key(SessionId(id)).0;
                 let facts =
-                    if is_elsewhere { scans::unreadable() } else { said(self.whole(key, false).await)? };
+                    if is_elsewhere { Facts::unreadable() } else { said(self.whole(key, false).await)? };
                 let version = version.unwrap_or(NO_VERSION);
                 let place = key_place(&[&bucket.to_be_bytes(), &version.to_be_bytes()]);
                 Ok(Row { key, facts, place })
