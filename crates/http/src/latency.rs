@@ -1,10 +1,7 @@
 //! How long shoppers wait, over the last seconds.
 
 use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU32, AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
@@ -19,8 +16,9 @@ const ANSWERS_MIN: u32 = 20;
 /// Times of answers, reads and writes apart.
 pub struct Latency {
     windows: [[Window; 2]; 2],
-    current: AtomicUsize,
-    turned_at: Mutex<Instant>,
+    started_at: Instant,
+    /// Which window since then the present one is.
+    number: AtomicU64,
 }
 
 struct Window([AtomicU32; BUCKETS]);
@@ -33,15 +31,14 @@ impl Default for Window {
 
 impl Default for Latency {
     fn default() -> Self {
-        let (windows, current) = (Default::default(), AtomicUsize::new(0));
-        Self { windows, current, turned_at: Mutex::new(Instant::now()) }
+        Self { windows: Default::default(), started_at: Instant::now(), number: AtomicU64::new(0) }
     }
 }
 
 impl Latency {
     pub(crate) fn answered(&self, is_write: bool, took: Duration) {
-        let windows = &self.windows[usize::from(is_write)];
-        windows[self.current.load(Ordering::Relaxed)].0[bucket(took)].fetch_add(1, Ordering::Relaxed);
+        let current = self.turn();
+        self.windows[usize::from(is_write)][current].0[bucket(took)].fetch_add(1, Ordering::Relaxed);
     }
 
     /// What ninety-nine of a hundred reads took no longer than, lately; `None` if there were too few to say.
@@ -74,20 +71,21 @@ impl Latency {
         None
     }
 
-    /// Forgets what is longer ago. Whoever asks does this; as long as nobody does, everything is kept.
-    fn turn(&self) {
-        let mut turned_at = self.turned_at.lock().unwrap_or_else(PoisonError::into_inner);
-        let windows_ago = turned_at.elapsed().as_millis() / WINDOW.as_millis();
-        for _ in 0..windows_ago.min(2) {
-            let next = 1 - self.current.load(Ordering::Relaxed);
+    /// Forgets what is longer ago, and says which window is the present one.
+    fn turn(&self) -> usize {
+        self.turn_to(self.started_at.elapsed().as_secs() / WINDOW.as_secs())
+    }
+
+    fn turn_to(&self, number: u64) -> usize {
+        let before = self.number.fetch_max(number, Ordering::Relaxed);
+        // One of all who come first in a window. Who counts meanwhile may be forgotten with the rest.
+        for turned in number.saturating_sub(1).max(before + 1)..=number {
             for windows in &self.windows {
-                windows[next].0.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+                let counts = &windows[(turned % 2) as usize].0;
+                counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
             }
-            self.current.store(next, Ordering::Relaxed);
         }
-        if windows_ago > 0 {
-            *turned_at = Instant::now();
-        }
+        (number % 2) as usize
     }
 }
 
@@ -117,6 +115,23 @@ mod tests {
         let (read, write) = (latency.read_p99().unwrap(), latency.write_p99().unwrap());
         assert!((10..13).contains(&read.as_millis()), "{read:?}");
         assert!((500..600).contains(&write.as_millis()), "{write:?}");
+    }
+
+    #[test]
+    fn what_is_longer_ago_than_two_windows_is_forgotten() {
+        let latency = Latency::default();
+        let count = |latency: &Latency| -> u32 {
+            let all = latency.windows[0].iter().flat_map(|window| &window.0);
+            all.map(|count| count.load(Ordering::Relaxed)).sum()
+        };
+        (0..100).for_each(|_| latency.answered(false, Duration::from_millis(10)));
+        latency.turn_to(1);
+        assert_eq!(count(&latency), 100);
+        latency.turn_to(2);
+        assert_eq!(count(&latency), 0);
+        latency.windows[0][0].0[5].store(7, Ordering::Relaxed);
+        latency.turn_to(9);
+        assert_eq!(count(&latency), 0);
     }
 
     #[test]

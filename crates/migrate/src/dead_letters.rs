@@ -26,8 +26,17 @@ impl Notes {
         self.put(&name, Expected::Anything, &letter).await.map(|_| ())
     }
 
-    pub async fn take_back(&self, key: &str) -> StoreResult<()> {
-        self.remove(&format!("{PREFIX}{key}")).await
+    pub(crate) async fn is_set_aside(&self, key: &str) -> StoreResult<bool> {
+        Ok(self.get::<DeadLetter>(&format!("{PREFIX}{key}")).await?.is_some())
+    }
+
+    /// Forgets a dead letter, unless it was put aside again since it was read.
+    pub async fn take_back(&self, letter: &DeadLetter) -> StoreResult<()> {
+        let name = format!("{PREFIX}{}", letter.key);
+        match self.get::<DeadLetter>(&name).await? {
+            Some(read) if read.value == *letter => self.remove_revision(&name, read.revision).await,
+            _ => Ok(()),
+        }
     }
 
     pub async fn list_dead_letters(&self, after: Option<&str>, limit: usize) -> StoreResult<Vec<DeadLetter>> {

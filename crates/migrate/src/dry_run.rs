@@ -13,11 +13,14 @@ use mobimir_core::{
     time::Month,
 };
 use serde::Serialize;
+use tokio::time::{timeout, timeout_at};
 
 /// Entities that are looked at, to say something of all.
 const SAMPLE_ENTITIES_MAX: usize = 10_000;
-/// How long is looked at most.
-const SAMPLE_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long each store is looked at, at most. Whoever asks over HTTP waits ten seconds for all of it.
+const SAMPLE_TIME_MAX: Duration = Duration::from_secs(2);
+const COUNT_TIME_MAX: Duration = Duration::from_secs(1);
+const PROBE_TIME_MAX: Duration = Duration::from_secs(2);
 const STEP_ENTITIES: usize = 200;
 /// Entities that the target is asked for, to see how fast it answers.
 const PROBED_ENTITIES: usize = 200;
@@ -44,7 +47,8 @@ pub struct DryRun {
     /// How fast the source can be read and the target answers, in entities a second.
     pub read_per_s: Option<f64>,
     pub target_per_s: Option<f64>,
-    /// Copying takes about as long as reading the slower of both, if shoppers do not need them.
+    /// Copying takes at least as long as reading the slower of both, if shoppers do not need them; what is decided by
+    /// the target takes longer than a read.
     pub copying_s: Option<u64>,
     /// What the target has already.
     pub in_target: Option<u64>,
@@ -94,14 +98,22 @@ impl DryRun {
         let said: usize = wholes.iter().map(said_bytes).sum();
         let mean = said as f64 / wholes.len().max(1) as f64;
         self.bytes = (mean * self.entities as f64) as u64 * self.tables.len() as u64;
-        match target.count().await {
-            Ok(count) => self.in_target = Some(count),
-            Err(error) => self.problems.push(format!("the target cannot be asked: {error}")),
+        match timeout(COUNT_TIME_MAX, target.count()).await {
+            Ok(Ok(count)) => self.in_target = Some(count),
+            Ok(Err(error)) => self.problems.push(format!("the target cannot be asked: {error}")),
+            Err(_) => self.problems.push("the target takes long to say what it has already".to_owned()),
         }
         let started = Instant::now();
+        let ends_at = tokio::time::Instant::now() + PROBE_TIME_MAX;
         let asked: Vec<bool> = stream::iter(wholes.iter().take(PROBED_ENTITIES).cloned())
-            .map(|whole| async move { target.in_tables(&whole).await.is_ok() })
+            .map(|whole| async move {
+                // Those that there is no time for are not asked.
+                let is_due = tokio::time::Instant::now() < ends_at;
+                let answer = timeout_at(ends_at, target.in_tables(&whole));
+                if is_due { Some(matches!(answer.await, Ok(Ok(_)))) } else { None }
+            })
             .buffer_unordered(PROBED_AT_ONCE)
+            .filter_map(std::future::ready)
             .collect()
             .await;
         let answered = asked.iter().filter(|is_answered| **is_answered).count();

@@ -18,6 +18,7 @@ use crate::{
     phase::{Control, Event, Phase, Refusal, Seen, Which, Writes, next},
     record::{Notes, Record},
     standing::Standing,
+    throttle::{Nobody, Pressure},
     timing::Timing,
 };
 
@@ -34,6 +35,7 @@ pub struct Follower {
     confirmed: u64,
     beat: u64,
     invariants: Arc<InvariantCounters>,
+    pressure: Arc<dyn Pressure>,
     /// What opens the target, while it takes longer than a beat.
     preparing: Option<JoinHandle<bool>>,
 }
@@ -65,6 +67,8 @@ pub enum MoveError {
     NoMonths(&'static str),
     #[error("the target {0} cannot be opened; see the log of this instance")]
     NoTarget(String),
+    #[error("a repair is under way; wait until it has ended")]
+    Repairing,
     #[error("somebody else has moved the migration at the same moment; look and try again")]
     Overtaken,
     #[error(transparent)]
@@ -84,6 +88,7 @@ impl Follower {
             confirmed: Control::NONE.epoch,
             beat: 0,
             invariants: Arc::default(),
+            pressure: Arc::new(Nobody),
             preparing: None,
         }
     }
@@ -94,37 +99,64 @@ impl Follower {
         Self { invariants, ..self }
     }
 
+    /// Tells the others what shoppers feel here.
+    #[must_use]
+    pub fn feeling(self, pressure: Arc<dyn Pressure>) -> Self {
+        Self { pressure, ..self }
+    }
+
     /// Says that this instance is there, learns how far the migration is, and does as it says.
     ///
     /// The lease is written before the record is read: whoever moves the migration on after that has seen the lease. As
     /// long as there is no migration nobody writes leases, but all look for one, and serve only as long as they can: a
     /// migration waits at its beginning until all must have seen it.
     ///
-    /// `prepare` opens what the migration needs; as long as it cannot, this instance does not confirm.
+    /// `prepare` opens what the migration needs; as long as it cannot, this instance does not confirm, unless the
+    /// migration goes back to where nobody needs it. A migration that begins elsewhere than where this instance has the
+    /// entity is not followed at all: what it calls its source is another store here.
     pub async fn beat(&mut self, prepare: &Prepare) -> StoreResult<Control> {
         let started = Instant::now();
         if !self.is_counted {
             let record = self.notes.record().await?;
             self.is_counted = record.is_some_and(|read| !read.value.is_over(&self.home));
         }
-        let (mut control, mut is_prepared) = (Control::NONE, true);
+        let (mut control, mut is_prepared, mut goes_back) = (Control::NONE, true, false);
         if self.is_counted {
             self.beat += 1;
-            let lease = Lease { instance: self.instance, confirmed: self.confirmed, beat: self.beat };
-            self.notes.renew(&lease).await?;
-            if let Some(record) = self.notes.record().await? {
-                control = record.value.control;
-                is_prepared = self.is_prepared(prepare, record.value).await;
+            let felt_permille = permille(self.pressure.now().level);
+            let (instance, confirmed, beat) = (self.instance, self.confirmed, self.beat);
+            self.notes.renew(&Lease { instance, confirmed, beat, felt_permille }).await?;
+            if let Some(read) = self.notes.record().await? {
+                let record = read.value;
+                if record.is_over(&self.home) {
+                    // What goes on from here begins with another one.
+                    self.is_counted = false;
+                    self.standing.follow(&Control::NONE, started + self.timing.lease);
+                    return Ok(Control::NONE);
+                }
+                if record.source != self.home {
+                    tracing::error!(
+                        entity = self.notes.entity(),
+                        home = self.home,
+                        source = record.source,
+                        "a migration begins elsewhere than this instance's policy says; it stops serving"
+                    );
+                    return Ok(record.control);
+                }
+                (control, goes_back) = (record.control, record.goes_back());
+                is_prepared = self.is_prepared(prepare, record).await;
             }
         }
         // Without the target only the source can be served, and nobody goes beyond that before all have confirmed.
-        if is_prepared || control.phase.rights().reads == Which::Source {
+        let reads_source = control.phase.rights().reads == Which::Source;
+        if is_prepared || reads_source {
             let is_near = self.standing.follow(&control, started + self.timing.lease);
             if self.is_counted && !self.invariants.check(Invariant::Mig3, is_near) {
                 tracing::error!(entity = self.notes.entity(), phase = %control.phase, "this instance was left behind");
             }
         }
-        if self.confirmed != control.epoch && is_prepared && self.is_drained(control.epoch).await {
+        let can_confirm = is_prepared || (reads_source && goes_back);
+        if self.confirmed != control.epoch && can_confirm && self.is_drained(control.epoch).await {
             self.confirmed = control.epoch;
         }
         Ok(control)
@@ -197,7 +229,20 @@ impl<W: Whole> Controller<W> {
     /// Does what is asked if nothing speaks against it. An instance that was just heard of for the first time may be one
     /// that is gone, so whoever asks once is told to wait.
     pub async fn apply(&mut self, event: Event, why: &str) -> Result<Control, MoveError> {
+        self.apply_if(event, why, |_| true).await
+    }
+
+    /// The same, if the record is still what the event is about.
+    pub async fn apply_if(
+        &mut self,
+        event: Event,
+        why: &str,
+        is_meant: impl Fn(&Record) -> bool,
+    ) -> Result<Control, MoveError> {
         let read = self.notes.record().await?.ok_or(MoveError::NoMigration(self.notes.entity()))?;
+        if !is_meant(&read.value) {
+            return Err(MoveError::Overtaken);
+        }
         let control = read.value.control;
         let seen = self.seen(&read.value, event).await?;
         self.settle(&control, &seen).await;
@@ -230,6 +275,11 @@ impl<W: Whole> Controller<W> {
         }
     }
 
+    /// What shoppers feel at the instance where they feel most, when it was last looked.
+    pub fn felt(&self) -> f64 {
+        f64::from(self.watch.felt_permille(Instant::now())) / 1_000.0
+    }
+
     /// Removes what those have left who will not come back.
     pub async fn forget(&mut self) -> StoreResult<()> {
         for instance in self.watch.forgotten(Instant::now()) {
@@ -244,20 +294,27 @@ impl<W: Whole> Controller<W> {
         self.watch.look(&leases, now);
         let followers = self.watch.followers(control.epoch, now);
         let is_first = control.phase == Phase::Source;
-        let unaware =
-            is_first && followers.settled_for.is_none_or(|settled| settled < self.timing.write_timeout);
+        // Somebody who cannot read the notes serves until his lease is over, and what he began then may still come.
+        let until_aware = self.timing.lease + self.timing.lease_margin + self.timing.write_timeout;
+        let unaware = is_first && followers.settled_for.is_none_or(|settled| settled < until_aware);
         // Whoever has confirmed and died since would be waited for by everybody.
         let is_before_handover = matches!(control.phase, Phase::Verify | Phase::ReadTarget);
         let writes_may_be_late =
             unaware || followers.may_be_late || (is_before_handover && followers.is_anyone_silent);
         // In this order: what is written while the one is counted is marked before the other is.
-        let (mut source_backlog, mut target_backlog) = (None, None);
+        let (mut source_backlog, mut target_backlog, mut mirror_is_late) = (None, None, false);
         for which in control.phase.counted(event) {
             let (store, backlog) = match which {
                 Which::Source => (&self.source, &mut source_backlog),
                 Which::Target => (&self.target, &mut target_backlog),
             };
-            *backlog = store.backlog().await.ok().map(|backlog| backlog.entities);
+            let waits = store.backlog().await.ok();
+            let decides = control.phase.rights().reads == *which;
+            if let Some(oldest) = waits.and_then(|waits| waits.oldest).filter(|_| decides) {
+                let age_ms = u128::try_from(self.clock.now().since(oldest)).unwrap_or_default();
+                mirror_is_late = age_ms > self.timing.mirror_age_max.as_millis();
+            }
+            *backlog = waits.map(|waits| waits.entities);
         }
         let dead_letters = self.notes.dead_letters().await.ok();
         let shadow_differences = match control.phase {
@@ -271,10 +328,15 @@ impl<W: Whole> Controller<W> {
             writes_may_be_late,
             source_backlog,
             target_backlog,
+            mirror_is_late,
             dead_letters,
             shadow_differences,
         })
     }
+}
+
+fn permille(level: f64) -> u32 {
+    (level.clamp(0.0, 1_000.0) * 1_000.0) as u32
 }
 
 impl Refusal {
@@ -291,9 +353,17 @@ mod tests {
     use super::*;
 
     async fn following(phase: Phase) -> (Follower, Arc<Standing>) {
+        following_record("here", phase, None).await
+    }
+
+    async fn following_record(
+        source: &str,
+        phase: Phase,
+        wanted: Option<Phase>,
+    ) -> (Follower, Arc<Standing>) {
         let (timing, notes) = (Timing::default(), Notes::new(Arc::new(ModelStore::default()), "carts"));
-        let mut record = Record::new("here", "there", SystemClock.now());
-        record.control.phase = phase;
+        let mut record = Record::new(source, "there", SystemClock.now());
+        (record.control.phase, record.wanted) = (phase, wanted);
         assert!(notes.replace_record(None, &record).await.unwrap());
         let standing = Standing::new(&timing);
         (Follower::new(notes, standing.clone(), Uuid::from_u128(1), timing, "here"), standing)
@@ -311,6 +381,29 @@ mod tests {
             tokio::time::sleep(follower.timing.beat).await;
         }
         assert_eq!(follower.confirmed, Control::NONE.epoch, "it cannot do what the phase asks for");
+    }
+
+    /// The others have been told already that the entity lives elsewhere.
+    #[tokio::test(start_paused = true)]
+    async fn a_migration_from_another_store_than_this_instances_is_not_followed() {
+        let (mut follower, standing) = following_record("elsewhere", Phase::Source, None).await;
+        let at_once: Prepare = Box::new(|_| Box::pin(async { true }));
+        for _ in 0..3 {
+            follower.beat(&at_once).await.unwrap();
+        }
+        assert!(standing.read_from().is_err() && standing.begin_write().await.is_err());
+        assert_eq!(follower.confirmed, Control::NONE.epoch);
+    }
+
+    /// Else everybody would wait in a handover that is given up because the target does not open.
+    #[tokio::test(start_paused = true)]
+    async fn whoever_goes_back_needs_no_target() {
+        let never: Prepare = Box::new(|_| Box::pin(std::future::pending()));
+        for (wanted, is_confirmed) in [(Phase::ReadTarget, false), (Phase::Verify, true)] {
+            let (mut follower, _) = following_record("here", Phase::Handover, Some(wanted)).await;
+            let control = follower.beat(&never).await.unwrap();
+            assert_eq!(follower.confirmed == control.epoch, is_confirmed, "{wanted}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -131,9 +131,12 @@ impl Reached {
 impl Notes {
     /// How far the job of this name is in this epoch, whoever runs it. `None`: it has not begun.
     pub async fn reached(&self, name: &str, epoch: u64) -> StoreResult<Option<Reached>> {
-        let name = job_name(name, epoch);
-        let Some(plan) = self.get::<Plan>(&name).await? else { return Ok(None) };
-        let pace = self.get::<Pace>(&pace_name(&name)).await?.map(|read| read.value).unwrap_or_default();
+        self.reached_by(&job_name(name, epoch)).await
+    }
+
+    async fn reached_by(&self, name: &str) -> StoreResult<Option<Reached>> {
+        let Some(plan) = self.get::<Plan>(name).await? else { return Ok(None) };
+        let pace = self.get::<Pace>(&pace_name(name)).await?.map(|read| read.value).unwrap_or_default();
         let (ranges, expected) = (plan.value.ranges.len() as u64, plan.value.expected);
         let mut reached = Reached { ranges, expected, pace, ..Reached::default() };
         let checkpoints = self.list::<Checkpoint>(&format!("{name}/"), None, plan.value.ranges.len()).await?;
@@ -196,8 +199,14 @@ impl Job {
     {
         let job = Arc::new(self);
         let borders = job.plan(over).await?;
+        // What was done before is not what is done now: the pace would jump.
+        if let Some(done) = job.notes.reached_by(&job.name).await? {
+            job.progress.entities.store(done.entities, Ordering::Relaxed);
+        }
         let measured = job.clone();
         tokio::select! {
+            // In this order, so that what happens does not depend on chance.
+            biased;
             ended = job.work(borders, step) => {
                 measured.measure(&mut measured.pace().await).await;
                 ended
@@ -259,7 +268,6 @@ impl Job {
         let name = self.range_name(number);
         let mut checkpoint =
             self.notes.get::<Checkpoint>(&name).await?.map(|read| read.value).unwrap_or_default();
-        self.progress.entities.fetch_add(checkpoint.entities, Ordering::Relaxed);
         let mut failures = 0;
         while !checkpoint.is_done && !self.progress.is_stopped() {
             let after = checkpoint.after.as_ref().or(border.after.as_ref());

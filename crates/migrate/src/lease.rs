@@ -18,6 +18,9 @@ pub struct Lease {
     /// The epoch that it follows, with nothing left from before.
     pub confirmed: u64,
     pub beat: u64,
+    /// How much of what its shoppers may feel is used up, in thousandths.
+    #[serde(default)]
+    pub felt_permille: u32,
 }
 
 /// What a watcher remembers of the leases he has seen.
@@ -102,6 +105,12 @@ impl Watch {
         Followers { confirmed, behind, gone, may_be_late, is_anyone_silent, settled_for }
     }
 
+    /// What shoppers feel where they feel most, in thousandths of the limit.
+    pub fn felt_permille(&self, now: Instant) -> u32 {
+        let heard_of = self.seen.values().filter(|(_, at)| now.duration_since(*at) <= self.silent_after);
+        heard_of.map(|(lease, _)| lease.felt_permille).max().unwrap_or_default()
+    }
+
     /// Those who have been gone for so long that nobody needs to know of them.
     pub fn forgotten(&self, now: Instant) -> Vec<Uuid> {
         let for_good = |changed_at: Instant| {
@@ -122,10 +131,11 @@ mod tests {
         lease_margin: Duration::from_secs(1),
         write_timeout: Duration::from_secs(12),
         handover_wait_max: Duration::from_secs(8),
+        mirror_age_max: Duration::from_secs(60),
     };
 
     fn lease(instance: u128, confirmed: u64, beat: u64) -> Lease {
-        Lease { instance: Uuid::from_u128(instance), confirmed, beat }
+        Lease { instance: Uuid::from_u128(instance), confirmed, beat, felt_permille: 0 }
     }
 
     #[tokio::test(start_paused = true)]
@@ -158,6 +168,17 @@ mod tests {
         let over = TIMING.lease + TIMING.lease_margin + TIMING.write_timeout;
         assert!(silent(&mut watch, over));
         assert!(!silent(&mut watch, over + TIMING.beat));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shoppers_of_all_who_are_there_are_felt() {
+        let mut watch = Watch::new(&TIMING);
+        let start = Instant::now();
+        watch.look(&[Lease { felt_permille: 1_200, ..lease(1, 5, 1) }, lease(2, 5, 1)], start);
+        assert_eq!(watch.felt_permille(start), 1_200);
+        let later = start + TIMING.lease;
+        watch.look(&[Lease { felt_permille: 1_200, ..lease(1, 5, 1) }, lease(2, 5, 2)], later);
+        assert_eq!(watch.felt_permille(later), 0);
     }
 
     #[tokio::test(start_paused = true)]

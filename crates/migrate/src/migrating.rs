@@ -129,7 +129,14 @@ impl<W: Whole, P: ?Sized> Migrating<W, P> {
         let permit = self.standing.begin_write().await?;
         let side = self.side(permit.store)?;
         let port = if permit.mirrored { &side.tracked } else { &side.port };
-        let answer = work(port.clone()).await;
+        // Nobody waits in a handover for longer than this, so no write may take longer.
+        let answer = tokio::time::timeout(self.standing.write_timeout(), work(port.clone())).await;
+        let answer = answer.unwrap_or_else(|_| {
+            Err(StoreError::Unknown {
+                what: "a write took too long and was given up".to_owned(),
+                source: None,
+            })
+        });
         if permit.mirrored {
             // Also what failed: it may have happened. What did not has left no mark, and copying it does no harm.
             // While the other store is not open here, its mark is what others find it by. It is done all the same.

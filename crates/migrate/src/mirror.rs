@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeSet, HashSet},
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -25,6 +25,7 @@ const COPIED_AT_ONCE: usize = 32;
 const WAITING_ENTITIES_MAX: usize = 10_000;
 /// Marked entities that are looked for at a time.
 const RECONCILED_AT_ONCE: usize = 500;
+const STUCK_ENTITIES_MAX: usize = 50_000;
 
 pub struct Mirror<W: Whole> {
     from: Arc<dyn Movable<W>>,
@@ -36,6 +37,8 @@ pub struct Mirror<W: Whole> {
     waiting: AtomicU64,
     copied: AtomicU64,
     failed: AtomicU64,
+    /// Copies that failed when it was last looked at the marks. That many more are looked at, or they would hide the rest.
+    stuck: AtomicUsize,
 }
 
 /// What one look at the marks came to.
@@ -57,6 +60,7 @@ impl<W: Whole> Mirror<W> {
             waiting: AtomicU64::new(0),
             copied: AtomicU64::new(0),
             failed: AtomicU64::new(0),
+            stuck: AtomicUsize::new(0),
         })
     }
 
@@ -101,7 +105,8 @@ impl<W: Whole> Mirror<W> {
 
     /// Copies what is marked. To be called again and again, by every instance.
     pub async fn reconcile(self: &Arc<Self>) -> StoreResult<Reconciled> {
-        let marks = self.from.unmirrored(RECONCILED_AT_ONCE).await?;
+        let stuck = self.stuck.load(Ordering::Relaxed).min(STUCK_ENTITIES_MAX);
+        let marks = self.from.unmirrored(RECONCILED_AT_ONCE + stuck).await?;
         // In their order, so that what happens does not depend on chance.
         let keys: BTreeSet<W::Key> = marks.into_iter().map(|mark| mark.key).collect();
         let (mut running, mut done) = (JoinSet::new(), Reconciled::default());
@@ -119,6 +124,7 @@ impl<W: Whole> Mirror<W> {
                 Err(error) => tracing::error!(%error, "a copy ended halfway"),
             }
         }
+        self.stuck.store(done.failed.len(), Ordering::Relaxed);
         Ok(done)
     }
 

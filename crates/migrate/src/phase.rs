@@ -104,6 +104,8 @@ pub struct Seen {
     /// Entities of each store that were written and not copied; `None` if that is not known.
     pub source_backlog: Option<u64>,
     pub target_backlog: Option<u64>,
+    /// Whether one of those of the deciding store has waited for longer than the policy allows.
+    pub mirror_is_late: bool,
     /// Entities that could not be copied, and wait for somebody to look.
     pub dead_letters: Option<u64>,
     /// Reads of shoppers that the target answered differently, since the comparison began.
@@ -134,6 +136,8 @@ pub enum Refusal {
         from: Which,
         entities: Option<u64>,
     },
+    /// Something has waited to be copied for too long: somebody has to look why.
+    MirrorIsLate,
     /// What is reported belongs to an earlier time.
     Outdated,
 }
@@ -292,6 +296,7 @@ fn gate_up(control: &Control, seen: &Seen) -> Vec<Refusal> {
             refusals.extend(dead_letters(seen));
             refusals.extend(shadow_differences(seen));
             refusals.extend(backlog(Which::Source, seen.source_backlog, HANDOVER_BACKLOG_MAX));
+            refusals.extend(mirror_is_late(seen));
             refusals.extend(in_vain(Which::Target, seen.target_backlog, seen));
         }
         Phase::Handover => {
@@ -304,6 +309,7 @@ fn gate_up(control: &Control, seen: &Seen) -> Vec<Refusal> {
         // something is wrong, and this is the last moment to look.
         Phase::ReadTarget => {
             refusals.extend(backlog(Which::Target, seen.target_backlog, HANDOVER_BACKLOG_MAX));
+            refusals.extend(mirror_is_late(seen));
         }
     }
     refusals
@@ -347,6 +353,11 @@ fn dead_letters(seen: &Seen) -> Option<Refusal> {
 
 fn shadow_differences(seen: &Seen) -> Option<Refusal> {
     (seen.shadow_differences != Some(0)).then_some(Refusal::ShadowDiffers { reads: seen.shadow_differences })
+}
+
+/// Asked on the way up only: whoever wants to go back does not wait for it.
+fn mirror_is_late(seen: &Seen) -> Option<Refusal> {
+    seen.mirror_is_late.then_some(Refusal::MirrorIsLate)
 }
 
 fn backlog(from: Which, entities: Option<u64>, max: u64) -> Option<Refusal> {
@@ -417,6 +428,10 @@ impl fmt::Display for Refusal {
             Self::NotMirrored { from, entities } => {
                 write!(f, "{} entities of the {from} are written and not copied yet", known(entities))
             }
+            Self::MirrorIsLate => f.write_str(
+                "something was written and has not been copied for longer than alerts.migration.mirror_age; see the log of \
+                 the instances",
+            ),
             Self::Outdated => f.write_str("the report belongs to an earlier phase"),
         }
     }
@@ -432,6 +447,7 @@ mod tests {
             writes_may_be_late: false,
             source_backlog: Some(0),
             target_backlog: Some(0),
+            mirror_is_late: false,
             dead_letters: Some(0),
             shadow_differences: Some(0),
         }
@@ -499,6 +515,7 @@ mod tests {
             writes_may_be_late: true,
             source_backlog: None,
             target_backlog: None,
+            mirror_is_late: true,
             dead_letters: None,
             shadow_differences: None,
         };
@@ -507,7 +524,7 @@ mod tests {
             let refusals = next(&unproven(phase), event, &nothing_known).unwrap_err();
             refusals.iter().map(Refusal::to_string).collect()
         };
-        assert_eq!(reasons(Phase::Verify, Event::Advance).len(), 7);
+        assert_eq!(reasons(Phase::Verify, Event::Advance).len(), 8);
         assert_eq!(reasons(Phase::Handover, Event::Advance).len(), 5);
         assert_eq!(reasons(Phase::Switch, Event::Rollback).len(), 4);
         assert_eq!(reasons(Phase::ReadTarget, Event::Rollback).len(), 4);

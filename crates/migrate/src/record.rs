@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::{
     backfill::Months,
     lease::Lease,
-    phase::{Control, Phase},
+    phase::{Control, Phase, Writes},
     verify::{Kind, Purpose},
 };
 
@@ -69,10 +69,21 @@ pub struct Record {
     pub recheck: u64,
     #[serde(default)]
     pub rechecked_at: Option<Timestamp>,
+    /// While everybody waits.
+    #[serde(default)]
+    pub handover: Option<HandoverRecord>,
     /// What comparisons and repairs came to.
     #[serde(default)]
     pub outcomes: Vec<Outcome>,
     pub timeline: Vec<Line>,
+}
+
+/// A handover under way, in either direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandoverRecord {
+    pub since: Timestamp,
+    /// It took too long, and goes back to where it came from.
+    pub is_given_up: bool,
 }
 
 /// What a comparison or a repair came to.
@@ -82,7 +93,10 @@ pub struct Outcome {
     pub purpose: Purpose,
     pub entities: u64,
     pub rows: u64,
+    /// Ranges of the one store and tables of the other that were looked through, and those that were to be.
     pub ranges: u64,
+    #[serde(default)]
+    pub ranges_planned: u64,
     pub differences: BTreeMap<Kind, u64>,
     pub mended: u64,
 }
@@ -127,6 +141,7 @@ impl Record {
             months_copied: BTreeSet::new(),
             recheck: 0,
             rechecked_at: None,
+            handover: None,
             outcomes: Vec::new(),
             timeline: vec![Line { at, what }],
         }
@@ -147,6 +162,10 @@ impl Record {
         if control.phase != self.control.phase {
             self.rechecked_at = None;
         }
+        self.handover = match control.phase.rights().writes {
+            Writes::Wait => self.handover.or(Some(HandoverRecord { since: at, is_given_up: false })),
+            Writes::To { .. } => None,
+        };
         self.control = control;
         if self.wanted == Some(control.phase) {
             self.wanted = None;
@@ -209,6 +228,11 @@ impl Record {
     /// Whether the entity has arrived, and the policy says so, too.
     pub fn is_over(&self, home: &str) -> bool {
         self.control.phase == Phase::Target && self.target == home
+    }
+
+    /// Whether it is on its way to an earlier phase.
+    pub fn goes_back(&self) -> bool {
+        self.wanted.is_some_and(|wanted| wanted < self.control.phase)
     }
 
     /// Since when the migration is in its phase.
@@ -282,6 +306,11 @@ impl Notes {
 
     pub(crate) async fn remove(&self, name: &str) -> StoreResult<()> {
         self.store.remove(&self.name(name), Expected::Anything).await.map(|_| ())
+    }
+
+    /// Removes it if it is still the one that was read.
+    pub(crate) async fn remove_revision(&self, name: &str, revision: u64) -> StoreResult<()> {
+        self.store.remove(&self.name(name), Expected::Revision(revision)).await.map(|_| ())
     }
 
     fn name(&self, rest: &str) -> String {

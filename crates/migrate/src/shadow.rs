@@ -15,7 +15,7 @@ use std::{
 
 use mobimir_core::{
     cart::StoredCart,
-    moving::{Facts, Side, Whole, cart_facts, order_facts, session_facts},
+    moving::{Backlog, Facts, Movable, Side, Whole, cart_facts, order_facts, session_facts},
     notes::Expected,
     order::{Order, StatusChange},
     page::Page,
@@ -26,7 +26,7 @@ use mobimir_core::{
 use serde::{Deserialize, Serialize};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 use uuid::Uuid;
 
@@ -63,6 +63,8 @@ pub struct Shadow {
     number: AtomicU64,
     turns: Arc<Semaphore>,
     counted: Mutex<Counted>,
+    /// What waited to be copied when somebody last looked: to look is not free for the store that shoppers use.
+    looked: tokio::sync::Mutex<Option<(Instant, Backlog)>>,
 }
 
 /// What shadow reads came to, in one instance or in all.
@@ -122,6 +124,7 @@ impl Shadow {
             number: AtomicU64::new(0),
             turns: Arc::new(Semaphore::new(ASKED_AT_ONCE)),
             counted: Mutex::default(),
+            looked: tokio::sync::Mutex::default(),
         })
     }
 
@@ -174,7 +177,7 @@ impl Shadow {
         F: Fn(Arc<P>) -> Fut + Send + Sync,
         Fut: Future<Output = StoreResult<T>> + Send,
     {
-        let outcome = question.ask(first).await;
+        let outcome = question.ask(first, &self).await;
         let mut counted = self.counted();
         if self.number.load(Ordering::Relaxed) != turn.number {
             // It belongs to a comparison that is over.
@@ -199,6 +202,22 @@ impl Shadow {
         }
     }
 
+    /// What waits to be copied, as it was no earlier than then, and a moment ago at most: the others who want to know wait
+    /// for the same answer.
+    async fn backlog<W: Whole>(&self, of: &dyn Movable<W>, no_earlier: Instant) -> Option<Backlog> {
+        let mut looked = self.looked.lock().await;
+        if let Some((at, backlog)) = *looked
+            && at >= no_earlier
+            && at.elapsed() < LOOK_PAUSE
+        {
+            return Some(backlog);
+        }
+        let began = Instant::now();
+        let backlog = timeout(ANSWER_MAX, of.backlog()).await.ok()?.ok()?;
+        *looked = Some((began, backlog));
+        Some(backlog)
+    }
+
     fn counted(&self) -> MutexGuard<'_, Counted> {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -212,7 +231,7 @@ where
     F: Fn(Arc<P>) -> Fut + Send + Sync,
     Fut: Future<Output = StoreResult<T>> + Send,
 {
-    async fn ask(&self, first: Answer) -> Outcome {
+    async fn ask(&self, first: Answer, shadow: &Shadow) -> Outcome {
         let [source, target] = &self.sides;
         match self.answer(target).await {
             None => return Outcome::Untold,
@@ -221,7 +240,7 @@ where
         }
         for _ in 0..ROUNDS_MAX {
             let before = self.answer(source).await;
-            if !self.is_copied(source, self.clock.now()).await {
+            if !self.is_copied(source, self.clock.now(), shadow).await {
                 return Outcome::Untold;
             }
             let candidate = self.answer(target).await;
@@ -240,10 +259,10 @@ where
     }
 
     /// Waits until everything that was written by then is copied, but not for ever.
-    async fn is_copied(&self, source: &Side<W, P>, by: Timestamp) -> bool {
+    async fn is_copied(&self, source: &Side<W, P>, by: Timestamp, shadow: &Shadow) -> bool {
+        let asked_at = Instant::now();
         for _ in 0..LOOKS_MAX {
-            let backlog = timeout(ANSWER_MAX, source.moving.backlog()).await;
-            if let Ok(Ok(backlog)) = backlog
+            if let Some(backlog) = shadow.backlog(&*source.moving, asked_at).await
                 && backlog.oldest.is_none_or(|oldest| oldest > by.plus_ms(CLOCKS_APART_MS_MAX))
             {
                 return true;

@@ -7,6 +7,7 @@ use std::{
     collections::BTreeMap,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use mobimir_core::ports::{StoreError, StoreResult};
@@ -31,8 +32,8 @@ struct State {
     until: Option<Instant>,
     /// Writes under way, by the epoch in which they began.
     under_way: BTreeMap<u64, usize>,
-    /// When a write last ended without anybody knowing whether it will still happen, and the epoch in which it began.
-    uncertain: Option<(u64, Instant)>,
+    /// When a write last ended without anybody knowing whether it will still happen, by the epoch in which it began.
+    uncertain: BTreeMap<u64, Instant>,
 }
 
 /// A write under way.
@@ -52,7 +53,7 @@ impl Standing {
             epoch: 0,
             until: None,
             under_way: BTreeMap::new(),
-            uncertain: None,
+            uncertain: BTreeMap::new(),
         };
         Arc::new(Self { timing: *timing, state: Mutex::new(state), changes: Notify::new() })
     }
@@ -104,6 +105,11 @@ impl Standing {
         is_near
     }
 
+    /// From the beginning of a write until it is given up.
+    pub fn write_timeout(&self) -> Duration {
+        self.timing.write_timeout
+    }
+
     pub fn phase(&self) -> (Phase, u64) {
         let state = self.state();
         (state.phase, state.epoch)
@@ -119,8 +125,8 @@ impl Standing {
             }
             changed.await;
         }
-        let uncertain = self.state().uncertain.filter(|(began_in, _)| *began_in < epoch);
-        if let Some((_, ended_at)) = uncertain {
+        let uncertain = self.state().uncertain.range(..epoch).map(|(_, ended_at)| *ended_at).max();
+        if let Some(ended_at) = uncertain {
             tokio::time::sleep_until(ended_at + self.timing.write_timeout).await;
         }
     }
@@ -155,7 +161,9 @@ impl Drop for Permit {
         {
             let mut state = self.standing.state();
             if !self.is_certain {
-                state.uncertain = Some((self.epoch, Instant::now()));
+                let (now, write_timeout) = (Instant::now(), self.standing.timing.write_timeout);
+                state.uncertain.retain(|_, ended_at| now.duration_since(*ended_at) < write_timeout);
+                state.uncertain.insert(self.epoch, now);
             }
             if let Some(under_way) = state.under_way.get_mut(&self.epoch) {
                 *under_way -= 1;
@@ -174,8 +182,6 @@ fn unavailable(what: &str) -> StoreError {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);
@@ -243,6 +249,19 @@ mod tests {
         let started = Instant::now();
         standing.drained(3).await;
         assert_eq!(started.elapsed(), Duration::ZERO);
+        standing.drained(4).await;
+        assert_eq!(started.elapsed(), Timing::default().write_timeout);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_later_write_without_an_answer_does_not_hide_an_earlier_one() {
+        let standing = Standing::new(&Timing::default());
+        standing.follow(&at(Phase::Source, 3), Instant::now() + LONG);
+        let earlier = standing.begin_write().await.unwrap();
+        standing.follow(&at(Phase::DualWrite, 4), Instant::now() + LONG);
+        drop(earlier);
+        drop(standing.begin_write().await.unwrap());
+        let started = Instant::now();
         standing.drained(4).await;
         assert_eq!(started.elapsed(), Timing::default().write_timeout);
     }

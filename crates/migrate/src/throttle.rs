@@ -1,6 +1,12 @@
 //! How fast a job may go beside shoppers.
 
-use std::{sync::Mutex, time::Duration};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
@@ -26,6 +32,38 @@ pub struct Nobody;
 impl Pressure for Nobody {
     fn now(&self) -> Felt {
         Felt { level: 0.0, by: "nobody" }
+    }
+}
+
+/// What shoppers feel here and at other instances.
+pub struct Everybody {
+    here: Arc<dyn Pressure>,
+    elsewhere_permille: AtomicU32,
+}
+
+impl Everybody {
+    pub fn new(here: Arc<dyn Pressure>) -> Arc<Self> {
+        Arc::new(Self { here, elsewhere_permille: AtomicU32::new(0) })
+    }
+
+    /// What the others have said.
+    pub fn hear(&self, level: f64) {
+        self.elsewhere_permille.store((level.clamp(0.0, 1_000.0) * 1_000.0) as u32, Ordering::Relaxed);
+    }
+}
+
+impl Pressure for Everybody {
+    fn now(&self) -> Felt {
+        let elsewhere = f64::from(self.elsewhere_permille.load(Ordering::Relaxed)) / 1_000.0;
+        self.here.now().or(elsewhere)
+    }
+}
+
+impl Felt {
+    /// The greater of this and of what is felt at other instances.
+    #[must_use]
+    pub fn or(self, elsewhere: f64) -> Self {
+        if elsewhere > self.level { Self { level: elsewhere, by: "another instance" } } else { self }
     }
 }
 
@@ -71,6 +109,16 @@ impl Throttle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_feels_most_is_given_way_to() {
+        let everybody = Everybody::new(Arc::new(Nobody));
+        assert_eq!(everybody.now(), Nobody.now());
+        everybody.hear(1.5);
+        assert_eq!(everybody.now(), Felt { level: 1.5, by: "another instance" });
+        everybody.hear(0.0);
+        assert_eq!(everybody.now().level, 0.0);
+    }
 
     #[test]
     fn it_gives_way_quickly_and_comes_back_slowly() {

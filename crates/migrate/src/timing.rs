@@ -14,6 +14,8 @@ pub struct Timing {
     pub write_timeout: Duration,
     /// For how long a write waits for a handover to be over. A shopper waits about as long for a page.
     pub handover_wait_max: Duration,
+    /// For how long what was written may wait to be copied, if a migration is to go on.
+    pub mirror_age_max: Duration,
 }
 
 impl Default for Timing {
@@ -24,6 +26,7 @@ impl Default for Timing {
             lease_margin: Duration::from_secs(1),
             write_timeout: Duration::from_secs(12),
             handover_wait_max: Duration::from_secs(8),
+            mirror_age_max: Duration::from_secs(60),
         }
     }
 }

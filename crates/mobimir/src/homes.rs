@@ -120,7 +120,7 @@ impl<'a> Homes<'a> {
         Ok(())
     }
 
-    /// Each entity from its home, and over how many buckets its orders are spread.
+    /// Each entity from its home but for a separate history ([`Homes::open_history`]), and over how many buckets its orders are spread.
     pub(crate) async fn open(
         &self,
         embedded: &EmbeddedStore,
@@ -134,7 +134,6 @@ impl<'a> Homes<'a> {
         if let Some(cluster) = &servers.cassandra {
             self.open_cassandra(&mut stores, &mut buckets, cluster).await?;
         }
-        self.open_history(&mut stores, servers).await?;
         Ok((stores, buckets))
     }
 
@@ -195,8 +194,8 @@ impl<'a> Homes<'a> {
         Ok(())
     }
 
-    /// A history with a home of its own stands beside the orders, wherever those are.
-    async fn open_history(&self, stores: &mut Stores, servers: &Servers) -> Result<()> {
+    /// A history with a home of its own stands beside the orders, wherever those are and wherever they move.
+    pub(crate) async fn open_history(&self, stores: &mut Stores, servers: &Servers) -> Result<()> {
         let history: Arc<dyn OrderHistoryStore> =
             match (self.home(Entity::OrderHistory), &servers.mongodb, &servers.cassandra) {
                 (Some(Store::Mongodb), Some(deployment), _) => {

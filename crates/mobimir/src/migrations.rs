@@ -75,10 +75,12 @@ impl Places {
         let (mut all, notes, instance) = (Vec::new(), self.notes().await?, id::fresh(self.clock.now()));
         for entity in MOVABLE {
             let Some(placement) = self.policy.placement(entity) else { continue };
-            let Some(other) = placement.migration_store else { continue };
-            let home = placement.home;
-            let notes = Notes::new(notes.clone(), name(entity));
-            check(&notes, home).await?;
+            let (home, notes) = (placement.home, Notes::new(notes.clone(), name(entity)));
+            let Some(other) = placement.migration_store else {
+                check_at_rest(&notes, home, "name a migration_store for them in the policy").await?;
+                continue;
+            };
+            check(&notes, home, other).await?;
             all.push(match entity {
                 Entity::Orders => {
                     let (source, places) = (self.orders_in(home).await?, self.clone());
@@ -116,22 +118,8 @@ impl Places {
     pub(crate) async fn check_at_rest(self: &Arc<Self>) -> Result<()> {
         for entity in MOVABLE {
             let Some(placement) = self.policy.placement(entity) else { continue };
-            if placement.migration_store.is_none() {
-                continue;
-            }
             let notes = Notes::new(self.notes().await?, name(entity));
-            let Some(read) = notes.record().await? else { continue };
-            let record = read.value;
-            if !record.is_over(&placement.home.to_string()) && record.control.phase != Phase::Source {
-                bail!(
-                    "the {} are on their way from {} to {} (phase {}): run this instance with migrations = true, like the \
-                     others",
-                    notes.entity(),
-                    record.source,
-                    record.target,
-                    record.control.phase
-                );
-            }
+            check_at_rest(&notes, placement.home, "run this instance with migrations = true").await?;
         }
         Ok(())
     }
@@ -144,7 +132,9 @@ impl Places {
         [home, other]: [Store; 2],
         instance: Uuid,
     ) -> Arc<MovingEntity<W, P>> {
-        let timing = Timing::default();
+        let mirror_age_ms = self.policy.alerts.migration.mirror_age.as_ms();
+        let mirror_age_max = Duration::from_millis(u64::try_from(mirror_age_ms).unwrap_or(u64::MAX));
+        let timing = Timing { mirror_age_max, ..Timing::default() };
         let standing = Standing::new(&timing);
         let shadow = Shadow::new(self.config.migration.shadow_percent * PERMILLE_PER_PERCENT);
         let migrating = Migrating::new(source, standing, self.clock.clone()).with_shadow(shadow);
@@ -242,14 +232,36 @@ fn name(entity: Entity) -> &'static str {
     }
 }
 
-/// A migration that began from another store than this policy's would be served wrongly.
-async fn check(notes: &Notes, home: Store) -> Result<()> {
+/// A migration between other stores than this policy's would be served wrongly.
+async fn check(notes: &Notes, home: Store, other: Store) -> Result<()> {
     let Some(read) = notes.record().await? else { return Ok(()) };
     let record = read.value;
-    if record.source != home.to_string() && !record.is_over(&home.to_string()) {
+    if record.is_over(&home.to_string()) {
+        return Ok(());
+    }
+    let stores = [home, other].map(|store| store.to_string());
+    if [&record.source, &record.target] != [&stores[0], &stores[1]] {
         bail!(
-            "the {} are on their way from {} to {} (phase {}), but by the policy their home is {home}: serve them with the \
-             policy that the migration began with until it has ended",
+            "the {} are on their way from {} to {} (phase {}), but by the policy their home is {home} and their migration_store \
+             {other}: serve them with the policy that the migration began with until it has ended",
+            notes.entity(),
+            record.source,
+            record.target,
+            record.control.phase
+        );
+    }
+    Ok(())
+}
+
+/// Where an instance would not know of a migration, there must be none, and the entity where the instance has it.
+async fn check_at_rest(notes: &Notes, home: Store, instead: &str) -> Result<()> {
+    let Some(read) = notes.record().await? else { return Ok(()) };
+    let (record, home) = (read.value, home.to_string());
+    let is_back = record.control.phase == Phase::Source && record.source == home;
+    if !is_back && !record.is_over(&home) {
+        bail!(
+            "the {} are on their way from {} to {} (phase {}), and by the policy their home is {home}: {instead}, and serve them \
+             like the other instances do",
             notes.entity(),
             record.source,
             record.target,

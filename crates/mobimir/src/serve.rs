@@ -19,6 +19,7 @@ use mobimir_core::{
 };
 use mobimir_embedded::{EmbeddedStore, Options};
 use mobimir_http::{AppState, Latency, Role};
+use mobimir_migrate::service::Migration;
 use mobimir_mongodb::MongoProducts;
 use mobimir_shop::{BucketCount, Shop, ShopSettings, run_reconciler};
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
@@ -102,6 +103,8 @@ const SWEEP_PERIOD: Duration = Duration::from_secs(10);
 const TEND_PERIOD: Duration = Duration::from_secs(30);
 const SWEEP_ITEMS_MAX: usize = 1_000;
 const INSERT_BATCH_ITEMS: usize = 500;
+/// Before a migration's work that ended halfway begins anew.
+const MOVING_PAUSE: Duration = Duration::from_secs(1);
 /// How long the ones that work in the background may take to end.
 const BACKGROUND_END: Duration = Duration::from_secs(5);
 
@@ -201,9 +204,10 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
     // From here on they follow what is noted; whatever is served asks them first.
     let mut moving = JoinSet::new();
     for migration in &migrations {
-        moving.spawn(migration.clone().run());
+        moving.spawn(keep_moving(migration.clone()));
         migration.ready().await;
     }
+    homes.open_history(&mut stores, &servers).await?;
     let elsewhere = homes.elsewhere();
     note_elsewhere(&config.data, elsewhere.as_deref())?;
 
@@ -288,6 +292,7 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
 
 fn settings(config: &Config, homes: &Homes<'_>, order_buckets: BucketCount) -> ShopSettings {
     let policy = homes.policy();
+    let orders = policy.placement(Entity::Orders);
     ShopSettings {
         zones: config.zones.clone(),
         checkout_deadline_ms: policy.checkout_deadline_ms(),
@@ -299,8 +304,23 @@ fn settings(config: &Config, homes: &Homes<'_>, order_buckets: BucketCount) -> S
         abandoned_after_ms: policy.abandoned_after_ms(),
         order_buckets,
         password_memory_kib: config.password_memory_kib,
-        orders_from_copies: homes.of(Store::Mongodb).contains(&Entity::Orders),
+        orders_from_copies: orders.is_some_and(|orders| {
+            // Those that can move there may do so at any time.
+            orders.home == Store::Mongodb || (config.migrations && orders.uses(Store::Mongodb))
+        }),
         ..ShopSettings::default()
+    }
+}
+
+/// Without it this instance would stop serving what can move.
+async fn keep_moving(migration: Arc<dyn Migration>) {
+    let mut running = JoinSet::new();
+    loop {
+        running.spawn(migration.clone().run());
+        if let Some(Err(error)) = running.join_next().await {
+            tracing::error!(%error, entity = migration.entity(), "a migration's work ended halfway and begins anew");
+        }
+        tokio::time::sleep(MOVING_PAUSE).await;
     }
 }
 

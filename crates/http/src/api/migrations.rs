@@ -22,6 +22,8 @@ use crate::{
 };
 
 const ENTITIES: [&str; 3] = ["carts", "orders", "sessions"];
+/// Months that can be chosen at once. Each stands in the record that all instances read.
+const MONTHS_MAX: usize = 1_200;
 
 pub(crate) fn router() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
@@ -38,17 +40,16 @@ pub(crate) fn router() -> OpenApiRouter<AppState> {
 #[utoipa::path(get, path = "/v1/ops/migrations", tag = "operations", security(("token" = [])),
     responses((status = 200, body = List<Object>)))]
 async fn migrations(State(state): State<AppState>, _: Operator) -> Result<Response, Problem> {
-    let mut under_way = Vec::new();
-    for migration in state.inner.backend.migrations() {
-        under_way.extend(migration.status().await?);
-    }
-    Ok(json(StatusCode::OK, &List::whole(under_way)))
+    // Beside each other: a store that does not answer takes as long for all as for one.
+    let asked = state.inner.backend.migrations().iter().map(|migration| migration.status());
+    let told = futures_util::future::try_join_all(asked).await?;
+    Ok(json(StatusCode::OK, &List::whole(told.into_iter().flatten().collect())))
 }
 
 /// One migration: its phase, who follows it, what is not copied yet, what differs, and why the next phase cannot begin
 #[utoipa::path(get, path = "/v1/ops/migrations/{entity}", tag = "operations", security(("token" = [])),
     params(("entity" = String, Path, description = "`carts`, `orders` or `sessions`")),
-    responses((status = 200, body = Object), (status = 404, body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, body = Object), (status = 404, body = Problem, content_type = "application/problem+json"), (status = 409, description = "`no_migration`", body = Problem, content_type = "application/problem+json")))]
 async fn migration(
     State(state): State<AppState>,
     _: Operator,
@@ -80,6 +81,7 @@ async fn plan(
 
 /// The first and the last month; without them, everything.
 #[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 struct ChosenMonths {
     /// Like `2025-01`.
     from: Option<String>,
@@ -106,7 +108,15 @@ async fn choose_months(
     };
     let months = match (from, to) {
         (None, None) => None,
-        (Some(from), Some(to)) if from <= to => Some(Months { from, to }),
+        (Some(from), Some(to)) if from <= to => {
+            let months = Months { from, to };
+            if months.all().nth(MONTHS_MAX).is_some() {
+                return Err(Problem::invalid(format!(
+                    "expected at most {MONTHS_MAX} months, got {from} to {to}"
+                )));
+            }
+            Some(months)
+        }
         (Some(from), Some(to)) => {
             return Err(Problem::invalid(format!(
                 "expected the first month before the last, got {from} and {to}"
@@ -178,6 +188,7 @@ impl From<MoveError> for Problem {
             MoveError::Refused(_)
             | MoveError::NoTarget(_)
             | MoveError::NotNow { .. }
+            | MoveError::Repairing
             | MoveError::NoMonths(_) => "migration_refused",
             MoveError::UnderWay { .. } => "migration_under_way",
             MoveError::Overtaken => "migration_overtaken",

@@ -45,6 +45,9 @@ const SHADOW_TOLD_PERIOD: Duration = Duration::from_secs(2);
 /// How often the migration is looked at for those who watch by machine.
 const OBSERVE_PERIOD: Duration = Duration::from_secs(10);
 
+/// How long a dry run waits for the target.
+const PLAN_OPENS_MAX: Duration = Duration::from_secs(3);
+
 /// Opens the store that a record names.
 pub type Opener<W, P> = Box<dyn Fn(Record) -> BoxFuture<'static, StoreResult<Side<W, P>>> + Send + Sync>;
 
@@ -130,7 +133,10 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Migration for Entity<W, P> {
         let record = Record::new(&self.home, &self.other, self.clock.now());
         let target = match self.migrating.side(Which::Target) {
             Ok(target) => Ok(target.clone()),
-            Err(_) => (self.open)(record).await,
+            Err(_) => match tokio::time::timeout(PLAN_OPENS_MAX, (self.open)(record)).await {
+                Ok(opened) => opened,
+                Err(_) => Err(StoreError::Unavailable { what: "it took too long".to_owned(), source: None }),
+            },
         };
         let target = target.map(|target| target.moving).map_err(|error| error.to_string());
         let names = [self.home.clone(), self.other.clone()];
@@ -150,7 +156,8 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Migration for Entity<W, P> {
         let standing = self.migrating.standing().clone();
         let mut follower =
             Follower::new(self.notes.clone(), standing, self.instance, self.timing, &self.home)
-                .counting_in(self.invariants.clone());
+                .counting_in(self.invariants.clone())
+                .feeling(self.pressure.clone());
         let entity = self.clone();
         let follow = follower.run(Box::new(move |record| {
             let entity = entity.clone();
@@ -183,6 +190,15 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Migration for Entity<W, P> {
 
 impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
     async fn prepare(&self, record: &Record) -> bool {
+        if record.target != self.other {
+            tracing::error!(
+                entity = self.entity(),
+                target = record.target,
+                migration_store = self.other,
+                "a migration goes elsewhere than this instance's policy says"
+            );
+            return false;
+        }
         if self.migrating.side(Which::Target).is_ok() {
             return true;
         }
@@ -216,13 +232,28 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
         loop {
             let (phase, _) = self.migrating.standing().phase();
             for which in phase.marked().iter().copied() {
-                if let Ok(mirror) = self.migrating.mirror_of(which)
-                    && let Err(error) = mirror.reconcile().await
-                {
-                    tracing::debug!(%error, entity = self.entity(), "what is marked could not be read");
+                let Ok(mirror) = self.migrating.mirror_of(which) else { continue };
+                match mirror.reconcile().await {
+                    Ok(reconciled) => self.set_aside(reconciled.failed).await,
+                    Err(error) => {
+                        tracing::debug!(%error, entity = self.entity(), "what is marked could not be read");
+                    }
                 }
             }
             sleep(RECONCILE_PERIOD).await;
+        }
+    }
+
+    /// What can never be copied is for somebody to look at. Its mark stays, and so nothing goes on without it.
+    async fn set_aside(&self, failed: Vec<(String, StoreError)>) {
+        for (key, error) in failed {
+            if !matches!(error, StoreError::Corrupt { .. })
+                || self.notes.is_set_aside(&key).await.unwrap_or(true)
+            {
+                continue;
+            }
+            tracing::warn!(entity = self.entity(), key, %error, "cannot be copied");
+            let _ = self.notes.put_aside(&key, error.to_string(), self.clock.now()).await;
         }
     }
 

@@ -10,7 +10,10 @@ use mobimir_core::{
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::{Entity, Migration, work::Worker};
+use super::{
+    Entity, Migration,
+    work::{Wanted, Worker},
+};
 use crate::{
     backfill::Months,
     dead_letters::DeadLetter,
@@ -30,12 +33,16 @@ const SHOWN_LETTERS_MAX: usize = 20;
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
     pub entity: &'static str,
+    /// When this was so.
+    pub at: Timestamp,
     pub phase: Phase,
     pub source: String,
     pub target: String,
     /// Where it is going by itself.
     pub wanted: Option<Phase>,
     pub is_paused: bool,
+    /// The long work that is to be done now, by whichever instance does it.
+    pub working: Option<&'static str>,
     pub instances: Instances,
     /// The instance that copies and compares.
     pub worker: Option<Uuid>,
@@ -51,7 +58,7 @@ pub struct Status {
     /// The comparison after the switch, in the other direction.
     pub recheck: Option<Verification>,
     pub rechecked_at: Option<Timestamp>,
-    /// What shoppers feel on the instance that was asked; copying gives way from 0.8 on.
+    /// What shoppers feel at the instance where they feel most; copying gives way from 0.8 on.
     pub felt: f64,
     pub felt_by: &'static str,
     pub dead_letters_total: u64,
@@ -89,6 +96,10 @@ pub struct JobView {
 #[derive(Clone, Debug, Serialize)]
 pub struct Verification {
     pub reached: JobView,
+    /// Tables of the other store that are looked through after that, those that have been, and rows that were met.
+    pub tables: usize,
+    pub tables_done: usize,
+    pub rows: u64,
     pub is_green: bool,
     pub differences: BTreeMap<Kind, u64>,
     pub first_differences: Vec<Difference>,
@@ -97,13 +108,14 @@ pub struct Verification {
 impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
     pub(super) async fn view(&self, record: Record) -> Result<Status, MoveError> {
         // Beside each other: on a slow cluster each of them takes seconds.
-        let (source, target, (blocked_by, instances)) = tokio::try_join!(
+        let (source, target, (blocked_by, instances, felt_elsewhere)) = tokio::try_join!(
             self.backlog(Which::Source),
             self.backlog(Which::Target),
             self.gates_and_instances()
         )?;
         let backlog = BTreeMap::from([(Which::Source, source), (Which::Target, target)]);
-        let Felt { level, by } = self.pressure.now();
+        let Felt { level, by } = self.pressure.now().or(felt_elsewhere);
+        let now = self.clock.now();
         let backfill = match record.months_to_copy() {
             Some(_) => self.job("months", Some(record.selection_number())).await?,
             None => self.job("backfill", record.backfill_epoch).await?,
@@ -117,6 +129,8 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
         let is_same = record.outcomes.last().is_some_and(|last| last.differences.is_empty());
         Ok(Status {
             entity: self.entity(),
+            at: now,
+            working: Wanted::of(&record, now, self.recheck_period).map(Wanted::name),
             phase: record.control.phase,
             wanted: record.wanted,
             is_paused: record.is_paused,
@@ -151,10 +165,15 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
         Ok(seen.map(|Backlog { entities, oldest }| BacklogView { entities, oldest }))
     }
 
-    /// Why the next phase cannot begin, and how many follow the one that is.
-    async fn gates_and_instances(&self) -> Result<(Vec<String>, Instances), MoveError> {
-        let Ok(mut controller) = self.controller().await else {
-            return Ok((Vec::new(), Instances { confirmed: 0, behind: 0, gone: 0 }));
+    /// Why the next phase cannot begin, how many follow the one that is, and what their shoppers feel.
+    async fn gates_and_instances(&self) -> Result<(Vec<String>, Instances, f64), MoveError> {
+        let mut controller = match self.controller().await {
+            Ok(controller) => controller,
+            // The others may have opened it.
+            Err(error) => {
+                let nobody = Instances { confirmed: 0, behind: 0, gone: 0 };
+                return Ok((vec![format!("this instance cannot tell: {error}")], nobody, 0.0));
+            }
         };
         let refusals = controller.refusals(Event::Advance).await?;
         let (_, followers) = controller.followers().await?;
@@ -163,7 +182,7 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
             behind: followers.behind.len(),
             gone: followers.gone.len(),
         };
-        Ok((refusals.iter().map(ToString::to_string).collect(), instances))
+        Ok((refusals.iter().map(ToString::to_string).collect(), instances, controller.felt()))
     }
 
     async fn job(&self, name: &str, number: Option<u64>) -> StoreResult<Option<JobView>> {
@@ -186,6 +205,18 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
         let mut differences = BTreeMap::new();
         found.iter().for_each(|difference| *differences.entry(difference.kind).or_default() += 1);
         let first_differences = found.into_iter().take(SHOWN_DIFFERENCES_MAX).collect();
-        Ok(Some(Verification { reached, is_green, differences, first_differences }))
+        // After the switch the source is the one that is looked through.
+        let other = if purpose == Purpose::Recheck { Which::Source } else { Which::Target };
+        let tables = self.migrating.side(other).map_or(0, |side| side.moving.tables().len());
+        let (tables_done, rows) = self.notes.looked_through(purpose, number).await?;
+        Ok(Some(Verification {
+            reached,
+            tables,
+            tables_done,
+            rows,
+            is_green,
+            differences,
+            first_differences,
+        }))
     }
 }

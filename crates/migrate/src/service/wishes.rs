@@ -7,7 +7,7 @@ use crate::{
     backfill::Months,
     follow::MoveError,
     phase::{Event, Phase},
-    record::Record,
+    record::{HandoverRecord, Read, Record},
 };
 
 /// What may be asked for in which phases.
@@ -52,7 +52,11 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
     /// Sets out for the next phase, if only time speaks against it.
     async fn want(&self, event: Event) -> Result<(), MoveError> {
         let read = self.notes.record().await?.filter(|read| !read.value.is_over(&self.home));
-        let record = read.ok_or(MoveError::NoMigration(self.entity()))?.value;
+        let Read { value: record, revision } = read.ok_or(MoveError::NoMigration(self.entity()))?;
+        if record.control.phase == Phase::ReadTarget && record.repair > record.repaired {
+            // What could not be copied has been forgotten and not been tried again yet.
+            return Err(MoveError::Repairing);
+        }
         if !self.prepare(&record).await {
             return Err(MoveError::NoTarget(record.target));
         }
@@ -67,15 +71,15 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
             Event::Rollback => phase.below(),
             _ => phase.above(),
         };
-        self.change("", |record| {
-            // Nobody stays where everybody waits.
-            let mut wanted = step(record.control.phase);
-            while let Some(Phase::Handover | Phase::Switch) = wanted {
-                wanted = wanted.and_then(step);
-            }
-            record.wanted = wanted;
-        })
-        .await
+        // Nobody stays where everybody waits.
+        let mut wanted = step(record.control.phase);
+        while let Some(Phase::Handover | Phase::Switch) = wanted {
+            wanted = wanted.and_then(step);
+        }
+        let since = self.clock.now();
+        let handover = record.handover.map(|_| HandoverRecord { since, is_given_up: false });
+        // Of the record that was asked for its gates, and of no later one.
+        self.replace(Read { revision, value: Record { wanted, handover, ..record } }, "").await
     }
 
     /// Before the switch the target is compared with the source, and after it the source with the target.
@@ -96,14 +100,18 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
     /// Has everything compared and mended, with what could not be copied; then everything is compared anew.
     async fn repair(&self) -> Result<(), MoveError> {
         self.check_phase("repair", &REPAIRED).await?;
-        for letter in self.notes.list_dead_letters(None, usize::MAX >> 1).await? {
-            self.notes.take_back(&letter.key).await?;
-        }
+        let letters = self.notes.list_dead_letters(None, usize::MAX >> 1).await?;
+        // Before they are forgotten: as long as they stand, and from here on, reads stay where they are.
         self.change("to be repaired", |record| {
             record.repair += 1;
+            record.control.verified = false;
             record.is_paused = false;
         })
-        .await
+        .await?;
+        for letter in &letters {
+            self.notes.take_back(letter).await?;
+        }
+        Ok(())
     }
 
     async fn choose(&self, months: Option<Months>) -> Result<(), MoveError> {
@@ -129,9 +137,13 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
     }
 
     pub(super) async fn change(&self, what: &str, change: impl Fn(&mut Record)) -> Result<(), MoveError> {
-        let read = self.notes.record().await?.ok_or(MoveError::NoMigration(self.entity()))?;
+        let mut read = self.notes.record().await?.ok_or(MoveError::NoMigration(self.entity()))?;
+        change(&mut read.value);
+        self.replace(read, what).await
+    }
+
+    async fn replace(&self, read: Read<Record>, what: &str) -> Result<(), MoveError> {
         let mut record = read.value;
-        change(&mut record);
         if !what.is_empty() {
             record.note(self.clock.now(), what.to_owned());
         }

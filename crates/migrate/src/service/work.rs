@@ -23,6 +23,7 @@ use crate::{
     job::{Ended, Progress},
     phase::{Event, Phase, Which},
     record::{Outcome, Record},
+    throttle::Everybody,
     verify::{Compared, Comparison, Kind, Purpose},
 };
 
@@ -62,7 +63,7 @@ enum Done {
 
 /// What a migration needs to have done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wanted {
+pub(super) enum Wanted {
     Backfill {
         epoch: u64,
     },
@@ -87,7 +88,18 @@ enum Wanted {
 }
 
 impl Wanted {
-    fn of(record: &Record, now: Timestamp, recheck_period: Duration) -> Option<Self> {
+    /// As operators call it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Backfill { .. } => "backfill",
+            Self::Months { .. } => "months",
+            Self::Comparison { .. } => "verify",
+            Self::Repair { .. } => "repair",
+            Self::Recheck { .. } => "recheck",
+        }
+    }
+
+    pub(super) fn of(record: &Record, now: Timestamp, recheck_period: Duration) -> Option<Self> {
         let (control, phase) = (record.control, record.control.phase);
         let reversed = phase == Phase::ReadTarget;
         match phase {
@@ -121,6 +133,7 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
     pub(super) async fn work(&self) {
         let (mut held, mut seen): (Option<u64>, Option<(Worker, Instant)>) = (None, None);
         let mut running: Option<Running> = None;
+        let everybody = Everybody::new(self.pressure.clone());
         loop {
             sleep(WORK_PERIOD).await;
             let Ok(Some(read)) = self.notes.record().await else { continue };
@@ -130,12 +143,13 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
                 running = None;
                 continue;
             }
-            running = self.go_on(&record, running).await;
+            running = self.go_on(&record, running, &everybody).await;
             if let Err(error) = self.step(&record).await {
                 tracing::debug!(%error, entity = self.entity(), "the migration stays where it is");
             }
             if let Ok(mut controller) = self.controller().await {
                 let _ = controller.forget().await;
+                everybody.hear(controller.felt());
             }
         }
     }
@@ -166,7 +180,12 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
     }
 
     /// Begins, ends or reports the work that the phase asks for.
-    async fn go_on(&self, record: &Record, running: Option<Running>) -> Option<Running> {
+    async fn go_on(
+        &self,
+        record: &Record,
+        running: Option<Running>,
+        everybody: &Arc<Everybody>,
+    ) -> Option<Running> {
         let wanted = Wanted::of(record, self.clock.now(), self.recheck_period);
         if let Some(mut running) = running {
             if Some(running.what) != wanted {
@@ -189,10 +208,10 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
             }
             return None;
         }
-        wanted.and_then(|wanted| self.begin(record, wanted).ok())
+        wanted.and_then(|wanted| self.begin(record, wanted, everybody).ok())
     }
 
-    fn begin(&self, record: &Record, what: Wanted) -> StoreResult<Running> {
+    fn begin(&self, record: &Record, what: Wanted, everybody: &Arc<Everybody>) -> StoreResult<Running> {
         let progress = Arc::<Progress>::default();
         let moving = |which| Ok(self.migrating.side(which)?.moving.clone());
         let sides: [StoreResult<Arc<dyn Movable<W>>>; 2] = [moving(Which::Source), moving(Which::Target)];
@@ -205,7 +224,7 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
                 from: source.clone(),
                 to: target.clone(),
                 clock: self.clock.clone(),
-                pressure: self.pressure.clone(),
+                pressure: everybody.clone(),
                 selection,
             };
             let run = backfill.run(name, number, progress.clone());
@@ -218,9 +237,10 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
                 source: one.clone(),
                 target: other.clone(),
                 clock: self.clock.clone(),
-                pressure: self.pressure.clone(),
+                pressure: everybody.clone(),
                 purpose,
                 number,
+                removes_extra: !reversed,
             };
             let run = comparison.run(progress.clone());
             tokio::spawn(async move { run.await.map(Done::Compared) })
@@ -255,8 +275,8 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
                 .await
             }
             (_, Done::Compared(compared)) => match compared.ended {
-                Ended::Whole { ranges } => self.report_compared(record, what, &compared, ranges).await,
-                Ended::Stopped => Ok(()),
+                Ended::Stopped if !compared.is_given_up() => Ok(()),
+                _ => self.report_compared(record, what, &compared).await,
             },
             (_, Done::Copied(_)) => Ok(()),
         }
@@ -267,27 +287,29 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
         record: &Record,
         what: Wanted,
         compared: &Compared,
-        ranges: u64,
     ) -> Result<(), MoveError> {
-        let Compared { entities, rows, mended, .. } = *compared;
+        let Compared { planned, done, entities, rows, mended, .. } = *compared;
         let (now, differences) = (self.clock.now(), compared.total());
         let outcome = |purpose| Outcome {
             at: now,
             purpose,
             entities,
             rows,
-            ranges,
+            ranges: done,
+            ranges_planned: planned,
             differences: compared.by_kind.clone(),
             mended,
         };
         let said = format!(
-            "{entities} entities in {ranges} ranges and {rows} rows of the other store: {differences} differences"
+            "{entities} entities and {rows} rows of the other store, {done} of {planned} ranges and tables: {differences} differences"
         );
         match what {
-            Wanted::Comparison { epoch, .. } => {
+            Wanted::Comparison { epoch, number } => {
                 let event =
-                    Event::Compared { epoch, ranges_planned: ranges, ranges_compared: ranges, differences };
-                self.controller().await?.apply(event, &format!("compared {said}")).await?;
+                    Event::Compared { epoch, ranges_planned: planned, ranges_compared: done, differences };
+                // Somebody may have asked for another one meanwhile.
+                let is_this = |record: &Record| record.comparison_number() == number;
+                self.controller().await?.apply_if(event, &format!("compared {said}"), is_this).await?;
                 // What differs is looked at again when it has been seen to.
                 let what = if differences > 0 {
                     "paused: look at the differences, then repair or compare anew"
@@ -349,18 +371,28 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
         let Some(wanted) = record.wanted else { return Ok(()) };
         let phase = record.control.phase;
         let event = if wanted > phase { Event::Advance } else { Event::Rollback };
-        let waits = matches!(phase, Phase::Handover | Phase::Switch);
-        let waited_ms = record.phase_since().map_or(0, |since| self.clock.now().since(since));
-        let applied = self.controller().await?.apply(event, "").await;
-        match applied {
-            Ok(_) => Ok(()),
-            Err(error) if waits && waited_ms > HANDOVER_MAX_MS => {
-                let back = if event == Event::Advance { Phase::Verify } else { Phase::ReadTarget };
-                let why = format!("the handover was given up, back to {back}: {error}");
-                self.change(&why, |record| record.wanted = Some(back)).await
-            }
-            Err(error) => Err(error),
+        let is_meant = |now: &Record| (now.wanted, now.control) == (record.wanted, record.control);
+        let applied = self.controller().await?.apply_if(event, "", is_meant).await;
+        let Err(error) = applied else { return Ok(()) };
+        let takes_too_long = record.handover.is_some_and(|handover| {
+            !handover.is_given_up && self.clock.now().since(handover.since) > HANDOVER_MAX_MS
+        });
+        // The other halves of the way only wait for the instances, as the way back would.
+        let back = match (phase, event) {
+            (Phase::Handover, Event::Advance) => Phase::Verify,
+            (Phase::Switch, Event::Rollback) => Phase::ReadTarget,
+            _ => return Err(error),
+        };
+        if !takes_too_long {
+            return Err(error);
         }
+        self.change(&format!("the handover was given up, back to {back}: {error}"), |record| {
+            if let Some(handover) = &mut record.handover {
+                // Once, or it would go to and fro while everybody waits.
+                (handover.is_given_up, record.wanted) = (true, Some(back));
+            }
+        })
+        .await
     }
 }
 

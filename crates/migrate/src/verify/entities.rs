@@ -3,15 +3,15 @@
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use mobimir_core::{
     moving::{Range, Unreadable, Whole},
-    ports::StoreResult,
+    ports::{StoreError, StoreResult},
 };
 use tokio::time::sleep;
 
 use super::{
     Comparison, Difference, GENERATION_PAUSE, GENERATIONS_MAX, Kind, LOOKED_AT_ONCE, Running, STEP_ENTITIES,
-    differences,
+    differences, is_unsettled,
 };
-use crate::{backfill::put_or_set_aside, job::Step};
+use crate::job::Step;
 
 impl<W: Whole> Running<W> {
     pub(super) async fn step(&self, range: Range) -> StoreResult<Step> {
@@ -31,7 +31,7 @@ impl<W: Whole> Running<W> {
         let settled = wholes.into_iter().filter(|whole| comparison.is_settled(whole));
         let suspects: Vec<Option<W::Key>> = stream::iter(settled)
             .map(|whole| async move {
-                let in_tables = comparison.target.in_tables(&whole).await?;
+                let in_tables = comparison.in_tables(&whole).await?;
                 let differs = !differences(&whole, &in_tables).is_empty();
                 StoreResult::Ok(differs.then(|| whole.key()))
             })
@@ -56,32 +56,41 @@ impl<W: Whole> Comparison<W> {
     /// What still differs when it is looked at until neither side changes and nothing is on its way; and how much of it was
     /// mended.
     async fn look_again(&self, key: W::Key) -> StoreResult<(Vec<Difference>, u64)> {
-        let mut left = Vec::new();
         for generation in 0..GENERATIONS_MAX {
-            let before = self.source.whole(key).await?;
+            let Some(before) = self.in_source(key).await? else { return Ok((Vec::new(), 0)) };
             let Some(whole) = before.whole.filter(|whole| self.is_settled(whole)) else {
                 return Ok((Vec::new(), 0));
             };
-            left = differences(&whole, &self.target.in_tables(&whole).await?);
+            let left = differences(&whole, &self.in_tables(&whole).await?);
             if left.is_empty() {
                 return Ok((left, 0));
             }
-            let after = self.source.whole(key).await?;
+            let Some(after) = self.in_source(key).await? else { return Ok((Vec::new(), 0)) };
             let has_changed = after.whole.is_none_or(|after| after.version() != whole.version());
             let is_on_its_way = has_changed || !before.marks.is_empty() || !after.marks.is_empty();
             if !is_on_its_way && generation > 0 {
-                break;
+                return if self.mends() { self.mend(key, left).await } else { Ok((left, 0)) };
             }
             sleep(GENERATION_PAUSE).await;
         }
-        if self.mends() { self.mend(key, left).await } else { Ok((left, 0)) }
+        if self.notes.is_set_aside(&key.to_string()).await? {
+            // It is marked because it cannot be copied, which keeps reads where they are.
+            return Ok((Vec::new(), 0));
+        }
+        Err(is_unsettled(key))
     }
 
     /// Copies it again. What stands there under the same version is met again among the rows, and mended there.
     async fn mend(&self, key: W::Key, found: Vec<Difference>) -> StoreResult<(Vec<Difference>, u64)> {
-        let Some(whole) = self.source.whole(key).await?.whole else { return Ok((Vec::new(), 0)) };
-        put_or_set_aside(&*self.target, &self.notes, whole.clone(), &*self.clock).await?;
-        let mut left = differences(&whole, &self.target.in_tables(&whole).await?);
+        let Some(whole) = self.in_source(key).await?.and_then(|found| found.whole) else {
+            return Ok((Vec::new(), 0));
+        };
+        match self.target.put(vec![whole.clone()], self.clock.now()).await {
+            // Something unreadable is in its place.
+            Ok(()) | Err(StoreError::Corrupt { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let mut left = differences(&whole, &self.in_tables(&whole).await?);
         let made_good = found.len().saturating_sub(left.len()) as u64;
         left.retain(|difference| difference.kind != Kind::Different);
         Ok((left, made_good))

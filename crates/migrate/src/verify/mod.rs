@@ -17,9 +17,9 @@ use std::{
 };
 
 use mobimir_core::{
-    moving::{Facts, InTable, Movable, Range, Whole},
+    moving::{Facts, Found, InTable, Movable, Range, Whole},
     notes::Expected,
-    ports::StoreResult,
+    ports::{StoreError, StoreResult},
     time::Clock,
 };
 use serde::{Deserialize, Serialize};
@@ -33,8 +33,8 @@ use crate::{
 const STEP_ENTITIES: usize = 200;
 /// Things that are looked at at the same time.
 const LOOKED_AT_ONCE: usize = 32;
-/// How often something that differs is looked at again.
-const GENERATIONS_MAX: u32 = 12;
+/// How often something that differs is looked at again, before the step is begun anew.
+const GENERATIONS_MAX: u32 = 30;
 const GENERATION_PAUSE: Duration = Duration::from_millis(500);
 /// With more than this a comparison ends: something is wrong as a whole, and nobody would read them.
 const DIFFERENCES_MAX: usize = 10_000;
@@ -75,6 +75,9 @@ pub struct FieldDifference {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compared {
     pub ended: Ended,
+    /// Ranges of the source and tables of the target that were to be looked through, and those that have been.
+    pub planned: u64,
+    pub done: u64,
     pub entities: u64,
     pub rows: u64,
     pub by_kind: BTreeMap<Kind, u64>,
@@ -103,6 +106,9 @@ pub struct Comparison<W: Whole> {
     pub pressure: Arc<dyn Pressure>,
     pub purpose: Purpose,
     pub number: u64,
+    /// Whether a repair removes what the source does not know. Not when the one that decides is the one that came later: what it
+    /// lacks may be lost, and this the only copy.
+    pub removes_extra: bool,
 }
 
 /// A comparison under way.
@@ -181,12 +187,14 @@ impl<W: Whole> Comparison<W> {
             }
         };
         let mut ended = job.run(&*source, step).await?;
-        let (mut rows, mut mended) = (0, 0);
+        let (mut rows, mut mended, mut tables_done) = (0, 0, 0);
+        let tables = running.comparison.target.tables();
         if let Ended::Whole { .. } = ended {
-            for table in running.comparison.target.tables() {
+            for table in tables {
                 let looked_at = running.look_for_strays(table).await?;
                 rows += looked_at.rows;
                 mended += looked_at.mended;
+                tables_done += u64::from(looked_at.is_done);
             }
         }
         if progress.is_stopped() {
@@ -197,7 +205,15 @@ impl<W: Whole> Comparison<W> {
             *by_kind.entry(difference.kind).or_default() += 1;
         }
         let reached = notes.reached(purpose.as_str(), number).await?.unwrap_or_default();
-        Ok(Compared { ended, entities: reached.entities, rows, by_kind, mended: mended + reached.mended })
+        Ok(Compared {
+            ended,
+            planned: reached.ranges + tables.len() as u64,
+            done: reached.ranges_done + tables_done,
+            entities: reached.entities,
+            rows,
+            by_kind,
+            mended: mended + reached.mended,
+        })
     }
 
     /// Whether it does not expire while it is compared.
@@ -206,9 +222,37 @@ impl<W: Whole> Comparison<W> {
         whole.expires_at().is_none_or(|expires_at| expires_at > soon)
     }
 
+    /// What the tables of the target say of an entity, also where that makes no sense.
+    async fn in_tables(&self, whole: &W) -> StoreResult<Vec<InTable>> {
+        match self.target.in_tables(whole).await {
+            Err(StoreError::Corrupt { .. }) => {
+                let unreadable = |table: &&'static str| InTable { table, facts: Some(Facts::unreadable()) };
+                Ok(self.target.tables().first().map(unreadable).into_iter().collect())
+            }
+            told => told,
+        }
+    }
+
+    /// The entity as the source has it. `None`: it cannot be read, and somebody has to look at it.
+    async fn in_source(&self, key: W::Key) -> StoreResult<Option<Found<W>>> {
+        match self.source.whole(key).await {
+            Err(error @ StoreError::Corrupt { .. }) => {
+                self.notes.put_aside(&key.to_string(), error.to_string(), self.clock.now()).await?;
+                Ok(None)
+            }
+            found => found.map(Some),
+        }
+    }
+
     fn mends(&self) -> bool {
         self.purpose == Purpose::Repair
     }
+}
+
+/// What is written or copied all the time can be told neither equal nor different: whoever runs the step begins it anew.
+fn is_unsettled<K: std::fmt::Display>(key: K) -> StoreError {
+    let what = format!("{key} is being written or copied all the time, and cannot be compared yet");
+    StoreError::Unavailable { what, source: None }
 }
 
 impl<W: Whole> Running<W> {
@@ -251,6 +295,13 @@ impl Notes {
 }
 
 impl Notes {
+    /// How many tables a comparison has looked through, and how many rows it has met in all of them.
+    pub(crate) async fn looked_through(&self, purpose: Purpose, number: u64) -> StoreResult<(usize, u64)> {
+        let tables = self.list::<rows::LookedAt>(&rows::prefix(purpose, number), None, TABLES_MAX).await?;
+        let done = tables.iter().filter(|(_, looked_at)| looked_at.is_done).count();
+        Ok((done, tables.iter().map(|(_, looked_at)| looked_at.rows).sum()))
+    }
+
     /// Forgets a comparison that nobody looks at any more.
     pub(crate) async fn forget_comparison(&self, purpose: Purpose, number: u64) -> StoreResult<()> {
         for (prefix, limit) in
@@ -271,5 +322,10 @@ fn prefix(purpose: Purpose, number: u64) -> String {
 impl Compared {
     pub fn total(&self) -> u64 {
         self.by_kind.values().sum()
+    }
+
+    /// Whether so much differs that the rest was not looked at.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.total() >= DIFFERENCES_MAX as u64
     }
 }

@@ -4,14 +4,14 @@ use futures_util::stream::{self, StreamExt};
 use mobimir_core::{
     moving::{Place, Row, Whole},
     notes::Expected,
-    ports::StoreResult,
+    ports::{StoreError, StoreResult},
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use super::{
     Comparison, Difference, GENERATION_PAUSE, GENERATIONS_MAX, Kind, LOOKED_AT_ONCE, Purpose, Running,
-    STEP_ENTITIES, differences, fields,
+    STEP_ENTITIES, differences, fields, is_unsettled,
 };
 use crate::{
     backfill::put_or_set_aside,
@@ -22,19 +22,17 @@ use crate::{
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct LookedAt {
     after: Option<String>,
-    is_done: bool,
+    pub(super) is_done: bool,
     pub(super) rows: u64,
     pub(super) mended: u64,
 }
 
-/// A row that should not be there, or not like this.
+/// A row that should not be there, or not like this, and that nobody is writing.
 struct Stray<W: Whole> {
     difference: Difference,
     row: Row<W::Key>,
     /// What the source says of it.
     whole: Option<W>,
-    /// It is being written or copied all the time, so it may be right a moment later.
-    is_on_its_way: bool,
 }
 
 impl<W: Whole> Running<W> {
@@ -81,7 +79,7 @@ impl<W: Whole> Comparison<W> {
         behind: Option<&Place>,
     ) -> StoreResult<(Option<Difference>, u64)> {
         let Some(stray) = self.stray(table, row, behind).await? else { return Ok((None, 0)) };
-        if self.mends() && !stray.is_on_its_way && self.mend_row(table, &stray).await? {
+        if self.mends() && self.mend_row(table, &stray).await? {
             return Ok((None, 1));
         }
         Ok((Some(stray.difference), 0))
@@ -95,9 +93,8 @@ impl<W: Whole> Comparison<W> {
         mut row: Row<W::Key>,
         behind: Option<&Place>,
     ) -> StoreResult<Option<Stray<W>>> {
-        let mut found = None;
         for generation in 0..GENERATIONS_MAX {
-            let before = self.source.whole(row.key).await?;
+            let Some(before) = self.in_source(row.key).await? else { return Ok(None) };
             if generation > 0 {
                 // As it is by now, and between two looks at the source.
                 let page = self.target.rows(table, behind, 2 * STEP_ENTITIES).await?;
@@ -115,18 +112,21 @@ impl<W: Whole> Comparison<W> {
             if is_right || !self.is_to_stay(before.whole.as_ref(), row.key).await? {
                 return Ok(None);
             }
-            let after = self.source.whole(row.key).await?;
+            let Some(after) = self.in_source(row.key).await? else { return Ok(None) };
             let version = |whole: Option<&W>| whole.map(Whole::version);
             let is_marked = !before.marks.is_empty() || !after.marks.is_empty();
             let is_on_its_way = is_marked || version(before.whole.as_ref()) != version(after.whole.as_ref());
-            let difference = Difference { key: row.key.to_string(), table: table.to_owned(), kind, fields };
-            found = Some(Stray { difference, row: row.clone(), whole: before.whole, is_on_its_way });
             if generation > 0 && !is_on_its_way {
-                return Ok(found);
+                let difference =
+                    Difference { key: row.key.to_string(), table: table.to_owned(), kind, fields };
+                return Ok(Some(Stray { difference, row, whole: before.whole }));
             }
             sleep(GENERATION_PAUSE).await;
         }
-        Ok(found)
+        if self.notes.is_set_aside(&row.key.to_string()).await? {
+            return Ok(None);
+        }
+        Err(is_unsettled(row.key))
     }
 
     /// Removes a row that should not be there; says whether all is well then.
@@ -135,17 +135,19 @@ impl<W: Whole> Comparison<W> {
     /// others may refuse what is not newer than what they have lost.
     async fn mend_row(&self, table: &'static str, stray: &Stray<W>) -> StoreResult<bool> {
         let Some(whole) = &stray.whole else {
-            self.target.remove(table, &stray.row).await?;
-            return Ok(true);
+            if self.removes_extra {
+                self.target.remove(table, &stray.row).await?;
+            }
+            return Ok(self.removes_extra);
         };
-        let in_tables = self.target.in_tables(whole).await?;
+        let in_tables = self.in_tables(whole).await?;
         let decides = in_tables.first().is_some_and(|first| first.table == table);
         let is_told_right = differences(whole, &in_tables).iter().all(|difference| difference.table != table);
         if decides || is_told_right {
             self.target.remove(table, &stray.row).await?;
         }
         put_or_set_aside(&*self.target, &self.notes, whole.clone(), &*self.clock).await?;
-        let left = differences(whole, &self.target.in_tables(whole).await?);
+        let left = differences(whole, &self.in_tables(whole).await?);
         Ok(left.iter().all(|difference| difference.table != table))
     }
 
@@ -153,7 +155,10 @@ impl<W: Whole> Comparison<W> {
     async fn is_to_stay(&self, source: Option<&W>, key: W::Key) -> StoreResult<bool> {
         match source {
             Some(whole) => Ok(self.is_settled(whole)),
-            None => Ok(self.target.whole(key).await?.whole.is_none_or(|copy| self.is_settled(&copy))),
+            None => match self.target.whole(key).await {
+                Err(StoreError::Corrupt { .. }) => Ok(true),
+                found => Ok(found?.whole.is_none_or(|copy| self.is_settled(&copy))),
+            },
         }
     }
 }

@@ -389,6 +389,7 @@ impl Glance {
             unconfirmed: self.unconfirmed.into(),
             writes_may_be_late: self.is_late,
             source_backlog: Some(self.source_backlog.into()),
+            mirror_is_late: false,
             target_backlog: Some(self.target_backlog.into()),
             dead_letters: Some(self.dead_letters.into()),
             shadow_differences: Some(0),

@@ -18,7 +18,7 @@ use mobimir_migrate::{
     backfill::Months,
     follow::MoveError,
     migrating::{Migrating, MigratingOrders},
-    phase::Phase,
+    phase::{Phase, Which},
     record::Notes,
     service::{Action, Entity, Migration, Status},
     shadow::Shadow,
@@ -222,6 +222,29 @@ async fn what_differs_is_found_mended_and_found_equal() {
     assert!(!world.in_target(100).await);
     let mended = OrderStore::get(&world.target, id(4)).await.unwrap().unwrap();
     assert_eq!(mended.status, OrderStatus::Confirmed);
+}
+
+/// Somebody has emptied the target: nobody reads so many differences, but somebody has to be told.
+#[tokio::test(start_paused = true)]
+async fn a_comparison_that_finds_far_too_much_ends_and_says_what_was_not_looked_at() {
+    const ORDERS: u64 = 10_500;
+    let world = world();
+    world.entity.ready().await;
+    world.act(Action::Start).await;
+    world.bring(Phase::Backfill).await;
+    world.until("copied", |status| status.backfill.as_ref().is_some_and(|job| job.reached.is_done())).await;
+    world.act(Action::Pause).await;
+    // Behind everybody's back, so that nothing of it is marked.
+    let source = world.entity.migrating.side(Which::Source).unwrap().moving.clone();
+    let wholes = (0..ORDERS).map(|n| WholeOrder { order: in_month(n, "2011-01"), history: Vec::new() });
+    source.put(wholes.collect(), world.entity.clock.now()).await.unwrap();
+    world.act(Action::Resume).await;
+    world.bring(Phase::Verify).await;
+    let status = world.until("given up", |status| status.is_paused).await;
+    let outcome = status.outcomes.last().unwrap();
+    assert_eq!(outcome.differences, [(Kind::Missing, 10_000)].into());
+    assert!(outcome.ranges < outcome.ranges_planned, "{outcome:?}");
+    assert!(!status.verification.unwrap().is_green);
 }
 
 #[tokio::test(start_paused = true)]
