@@ -36,7 +36,7 @@ use crate::{
     timing::Timing,
 };
 
-pub use self::status::{BacklogView, Instances, JobView, Status, Verification};
+pub use self::status::{BacklogView, Instances, JobView, LookedThrough, RepairView, Status, Verification};
 
 /// How often what is marked is copied.
 const RECONCILE_PERIOD: Duration = Duration::from_millis(500);

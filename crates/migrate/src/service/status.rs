@@ -52,7 +52,7 @@ pub struct Status {
     pub months: Option<Months>,
     pub months_copied: BTreeSet<Month>,
     pub verification: Option<Verification>,
-    pub repair: Option<JobView>,
+    pub repair: Option<RepairView>,
     /// Shadow reads of all instances since the comparison began.
     pub shadow: Option<Counted>,
     /// The comparison after the switch, in the other direction.
@@ -94,12 +94,26 @@ pub struct JobView {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Verification {
+pub struct RepairView {
+    #[serde(flatten)]
     pub reached: JobView,
-    /// Tables of the other store that are looked through after that, those that have been, and rows that were met.
+    #[serde(flatten)]
+    pub looked_through: LookedThrough,
+}
+
+/// Tables of the other store that are looked through when all ranges are, those that have been, and rows that were met.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LookedThrough {
     pub tables: usize,
     pub tables_done: usize,
     pub rows: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Verification {
+    pub reached: JobView,
+    #[serde(flatten)]
+    pub looked_through: LookedThrough,
     pub is_green: bool,
     pub differences: BTreeMap<Kind, u64>,
     pub first_differences: Vec<Difference>,
@@ -120,7 +134,13 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
             Some(_) => self.job("months", Some(record.selection_number())).await?,
             None => self.job("backfill", record.backfill_epoch).await?,
         };
-        let (number, recheck) = (record.shown_comparison_number(), record.shown_recheck_number());
+        let working = Wanted::of(&record, now, self.recheck_period);
+        let number = record.shown_comparison_number();
+        // The one under way, or the last one.
+        let recheck = match working {
+            Some(Wanted::Recheck { number }) => number,
+            _ => record.shown_recheck_number(),
+        };
         let (mut shadow, mut verification) = (None, None);
         if let Some(number) = number {
             shadow = Some(self.notes.shadow(number).await?);
@@ -130,7 +150,7 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
         Ok(Status {
             entity: self.entity(),
             at: now,
-            working: Wanted::of(&record, now, self.recheck_period).map(Wanted::name),
+            working: working.map(Wanted::name),
             phase: record.control.phase,
             wanted: record.wanted,
             is_paused: record.is_paused,
@@ -139,7 +159,7 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
             backlog,
             backfill,
             verification,
-            repair: self.job(Purpose::Repair.as_str(), Some(record.repair_number())).await?,
+            repair: self.repair_view(&record).await?,
             shadow,
             recheck: self.verification(Purpose::Recheck, recheck, is_same).await?,
             rechecked_at: record.rechecked_at,
@@ -205,18 +225,28 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
         let mut differences = BTreeMap::new();
         found.iter().for_each(|difference| *differences.entry(difference.kind).or_default() += 1);
         let first_differences = found.into_iter().take(SHOWN_DIFFERENCES_MAX).collect();
-        // After the switch the source is the one that is looked through.
         let other = if purpose == Purpose::Recheck { Which::Source } else { Which::Target };
+        let looked_through = self.looked_through(purpose, number, other).await?;
+        Ok(Some(Verification { reached, looked_through, is_green, differences, first_differences }))
+    }
+
+    async fn repair_view(&self, record: &Record) -> StoreResult<Option<RepairView>> {
+        let (purpose, number) = (Purpose::Repair, record.repair_number());
+        let Some(reached) = self.job(purpose.as_str(), Some(number)).await? else { return Ok(None) };
+        // After the switch the source is the one that is mended.
+        let other = if record.control.phase == Phase::ReadTarget { Which::Source } else { Which::Target };
+        let looked_through = self.looked_through(purpose, number, other).await?;
+        Ok(Some(RepairView { reached, looked_through }))
+    }
+
+    async fn looked_through(
+        &self,
+        purpose: Purpose,
+        number: u64,
+        other: Which,
+    ) -> StoreResult<LookedThrough> {
         let tables = self.migrating.side(other).map_or(0, |side| side.moving.tables().len());
         let (tables_done, rows) = self.notes.looked_through(purpose, number).await?;
-        Ok(Some(Verification {
-            reached,
-            tables,
-            tables_done,
-            rows,
-            is_green,
-            differences,
-            first_differences,
-        }))
+        Ok(LookedThrough { tables, tables_done, rows })
     }
 }

@@ -2,17 +2,22 @@
 
 mod page;
 mod text;
+mod watch;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use http_body_util::BodyExt;
-use indicatif::{ProgressBar, ProgressStyle};
+use hyper::{Response, body::Incoming};
+use indicatif::ProgressBar;
 use mobimir_core::time::Month;
 use serde_json::{Value, json};
 
-use self::text::{plan_text, status_text, word};
+use self::{
+    text::{plan_text, status_text},
+    watch::watch,
+};
 use crate::{client, config::Config, in_runtime, terminal::print};
 
 /// Move orders, carts or sessions to another store while the shop sells
@@ -123,39 +128,55 @@ struct ReportArgs {
     out: PathBuf,
 }
 
-const WATCH_PERIOD: Duration = Duration::from_millis(500);
+/// How often what is shown of something that goes on is drawn.
+const TICK: Duration = Duration::from_millis(100);
+/// As a shell has it of a command that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
 
 pub(crate) fn run(args: MigrateArgs) -> Result<ExitCode> {
-    in_runtime(asked(args.command)).map(|()| ExitCode::SUCCESS)
+    in_runtime(async {
+        tokio::select! {
+            done = asked(args.command) => done.map(|()| ExitCode::SUCCESS),
+            // What is drawn is cleared when what drew it is dropped, so the prompt stands on a line of its own.
+            Ok(()) = tokio::signal::ctrl_c() => Ok(ExitCode::from(INTERRUPTED)),
+        }
+    })
 }
 
 async fn asked(command: MigrateCommand) -> Result<()> {
     let (of, action) = match command {
         MigrateCommand::Status(StatusArgs { of, watch: true }) => return watch(&of).await,
-        MigrateCommand::Status(StatusArgs { of, watch: false }) => return show(&of, &status(&of).await?),
+        MigrateCommand::Status(StatusArgs { of, watch: false }) => {
+            let status = waiting(&of, status(&of, &of.token()?)).await?;
+            return show(&of, &status, status_text);
+        }
         MigrateCommand::Report(ReportArgs { of, out }) => {
-            let page = page::page(&status(&of).await?);
+            let page = page::page(&waiting(&of, status(&of, &of.token()?)).await?);
             std::fs::write(&out, page).with_context(|| format!("cannot write {}", out.display()))?;
             return print(&format!("{}\n", out.display()));
         }
-        MigrateCommand::Plan(of) => return plan(&of).await,
-        MigrateCommand::Months(MonthsArgs { of, from, to, all: _ }) => {
-            let path = format!("/v1/ops/migrations/{}/months", of.entity.name());
-            let chosen = json!({ "from": from, "to": to });
-            let answer = client::put(&of.target, &path, &of.token()?, &chosen).await?;
-            return show(&of, &json_of(answer).await?);
+        MigrateCommand::Plan(of) => {
+            let (path, token) = (of.path("/plan"), of.token()?);
+            let plan = waiting(&of, json_of(client::get(&of.target, &path, &token))).await?;
+            return show(&of, &plan, plan_text);
         }
-        MigrateCommand::Start(of) => (of, "start"),
-        MigrateCommand::Advance(of) => (of, "advance"),
-        MigrateCommand::Rollback(of) => (of, "rollback"),
-        MigrateCommand::Pause(of) => (of, "pause"),
-        MigrateCommand::Resume(of) => (of, "resume"),
-        MigrateCommand::Verify(of) => (of, "verify"),
-        MigrateCommand::Repair(of) => (of, "repair"),
+        MigrateCommand::Months(MonthsArgs { of, from, to, all: _ }) => {
+            let (path, token) = (of.path("/months"), of.token()?);
+            let chosen = json!({ "from": from, "to": to });
+            let status = waiting(&of, json_of(client::put(&of.target, &path, &token, &chosen))).await?;
+            return show(&of, &status, status_text);
+        }
+        MigrateCommand::Start(of) => (of, "/start"),
+        MigrateCommand::Advance(of) => (of, "/advance"),
+        MigrateCommand::Rollback(of) => (of, "/rollback"),
+        MigrateCommand::Pause(of) => (of, "/pause"),
+        MigrateCommand::Resume(of) => (of, "/resume"),
+        MigrateCommand::Verify(of) => (of, "/verify"),
+        MigrateCommand::Repair(of) => (of, "/repair"),
     };
-    let path = format!("/v1/ops/migrations/{}/{action}", of.entity.name());
-    let answer = client::post(&of.target, &path, &of.token()?).await?;
-    show(&of, &json_of(answer).await?)
+    let (path, token) = (of.path(action), of.token()?);
+    let status = waiting(&of, json_of(client::post(&of.target, &path, &token))).await?;
+    show(&of, &status, status_text)
 }
 
 impl EntityName {
@@ -169,6 +190,10 @@ impl EntityName {
 }
 
 impl OfEntity {
+    fn path(&self, rest: &str) -> String {
+        format!("/v1/ops/migrations/{}{rest}", self.entity.name())
+    }
+
     fn token(&self) -> Result<String> {
         let config = Config::load(self.config.as_deref())?;
         match config.operator_token {
@@ -180,57 +205,28 @@ impl OfEntity {
     }
 }
 
-async fn status(of: &OfEntity) -> Result<Value> {
-    let path = format!("/v1/ops/migrations/{}", of.entity.name());
-    json_of(client::get(&of.target, &path, &of.token()?).await?).await
+async fn status(of: &OfEntity, token: &str) -> Result<Value> {
+    json_of(client::get(&of.target, &of.path(""), token)).await
 }
 
-async fn json_of(answer: hyper::Response<hyper::body::Incoming>) -> Result<Value> {
-    let body = answer.into_body().collect().await?.to_bytes();
-    serde_json::from_slice(&body).context("the shop's answer is no JSON")
+async fn json_of(asked: impl Future<Output = Result<Response<Incoming>>>) -> Result<Value> {
+    let body = asked.await?.into_body().collect();
+    let body = client::within(client::ANSWER_TIME_MAX, body, "the shop did not finish its answer").await?;
+    serde_json::from_slice(&body.to_bytes()).context("the shop's answer is no JSON")
 }
 
-fn show(of: &OfEntity, status: &Value) -> Result<()> {
+fn show(of: &OfEntity, answer: &Value, text: fn(&Value) -> String) -> Result<()> {
     if of.json {
-        return print(&format!("{}\n", serde_json::to_string_pretty(status)?));
+        return print(&format!("{}\n", serde_json::to_string_pretty(answer)?));
     }
-    print(&status_text(status))
+    print(&text(answer))
 }
 
-/// Both stores are looked at for some seconds.
-async fn plan(of: &OfEntity) -> Result<()> {
-    let bar = ProgressBar::new_spinner().with_message(format!("looking at the {}", of.entity.name()));
-    bar.enable_steady_tick(WATCH_PERIOD);
-    let path = format!("/v1/ops/migrations/{}/plan", of.entity.name());
-    let answer = client::get(&of.target, &path, &of.token()?).await;
+/// Shows that something goes on: stores are asked, and a slow one takes seconds.
+async fn waiting<T>(of: &OfEntity, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let bar = ProgressBar::new_spinner().with_message(format!("{}: asking {}", of.entity.name(), of.target));
+    bar.enable_steady_tick(TICK);
+    let done = work.await;
     bar.finish_and_clear();
-    let plan = json_of(answer?).await?;
-    if of.json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&plan)?))
-    } else {
-        print(&plan_text(&plan))
-    }
-}
-
-/// Shows it until it neither goes anywhere nor works on anything.
-async fn watch(of: &OfEntity) -> Result<()> {
-    let bar = ProgressBar::new(1);
-    bar.set_style(ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} ranges, {elapsed} {prefix}")?);
-    loop {
-        let now = status(of).await?;
-        let working = [&now["backfill"], &now["verification"]["reached"], &now["repair"]]
-            .into_iter()
-            .find(|of| of["ranges"].as_u64().is_some_and(|ranges| of["ranges_done"] != ranges));
-        if let Some(of) = working {
-            bar.set_length(of["ranges"].as_u64().unwrap_or(1));
-            bar.set_position(of["ranges_done"].as_u64().unwrap_or(0));
-            bar.set_prefix(text::pace(of));
-        }
-        bar.set_message(format!("{} {}", word(&now, "entity"), word(&now, "phase")));
-        if now["wanted"].is_null() && working.is_none() {
-            bar.finish_and_clear();
-            return show(of, &now);
-        }
-        tokio::time::sleep(WATCH_PERIOD).await;
-    }
+    done
 }

@@ -1,15 +1,17 @@
 //! A migration as one page, for somebody who has to answer for it: what happened and when, how fast, what was found and
 //! mended, and what the gates were opened by.
 
+mod gates;
+
 use askama::Template;
 use mobimir_core::time::Timestamp;
 use mobimir_load::report::{
     STYLE,
     svg::{Limit, Line, LineChart, Mark, Scale},
 };
-use mobimir_migrate::phase::HANDOVER_BACKLOG_MAX;
 use serde_json::Value;
 
+use self::gates::{Gate, gates};
 use super::text::{grouped, lasting, word};
 
 /// From here on copying gives way.
@@ -22,6 +24,7 @@ struct Page {
     title: String,
     phase: String,
     since: String,
+    made: String,
     is_good: bool,
     verdict: String,
     reasons: Vec<String>,
@@ -47,13 +50,6 @@ struct Figure {
     caption: String,
 }
 
-/// What has to be so before the next phase, and what is known of it.
-struct Gate {
-    name: &'static str,
-    evidence: String,
-    is_met: bool,
-}
-
 struct Table {
     heading: &'static str,
     heads: Vec<&'static str>,
@@ -71,6 +67,7 @@ pub(super) fn page(status: &Value) -> String {
         title,
         phase: word(status, "phase").to_owned(),
         since: word(status, "phase_since").to_owned(),
+        made: word(status, "at").to_owned(),
         is_good,
         verdict,
         reasons,
@@ -96,31 +93,42 @@ fn total(by_kind: &Value) -> u64 {
 }
 
 fn verdict(status: &Value) -> (bool, String) {
-    let last = status["outcomes"].as_array().and_then(|outcomes| outcomes.last());
-    let differences = last.map(|last| total(&last["differences"]));
-    let has_switched = matches!(word(status, "phase"), "read-target" | "target");
-    match (has_switched, differences, number(&status["dead_letters_total"])) {
-        (true, Some(0), 0) => {
-            (true, "Everything has arrived: the last comparison found no difference".to_owned())
-        }
-        (_, Some(0), 0) => (true, "So far nothing differs".to_owned()),
-        (_, Some(differences), 0) if differences > 0 => {
-            (false, format!("{} differences wait to be seen to", grouped(differences)))
-        }
-        (_, None, 0) => (true, "Under way; nothing has been compared yet".to_owned()),
-        (_, _, letters) => (false, format!("{} could not be copied", grouped(letters))),
+    let phase = word(status, "phase");
+    let letters = number(&status["dead_letters_total"]);
+    if letters > 0 {
+        return (false, format!("{} could not be copied", grouped(letters)));
     }
+    let last = outcomes(status).last().map(|last| total(&last["differences"]));
+    if let Some(differences) = last.filter(|differences| *differences > 0) {
+        return (false, format!("{} differences wait to be seen to", grouped(differences)));
+    }
+    // Later on reads are the target's, and what was asked before is history.
+    let different = number(&status["shadow"]["different"]);
+    if phase == "verify" && different > 0 {
+        let said =
+            format!("{} reads of shoppers were answered differently by the target", grouped(different));
+        return (false, said);
+    }
+    let said = match (last, phase) {
+        (None, _) => "Under way; nothing has been compared yet",
+        (_, "read-target" | "target") => "Everything has arrived: the last comparison found no difference",
+        _ => "So far nothing differs",
+    };
+    (true, said.to_owned())
 }
 
 fn facts(status: &Value) -> Vec<(&'static str, String)> {
     let backfill = &status["backfill"];
-    let found: u64 = outcomes(status).map(|outcome| total(&outcome["differences"])).sum();
-    let mended: u64 = outcomes(status).map(|outcome| number(&outcome["mended"])).sum();
+    // A repair finds what the comparison before it has found.
+    let (repairs, comparisons): (Vec<_>, Vec<_>) =
+        outcomes(status).partition(|outcome| outcome["purpose"] == "repair");
+    let found: u64 = comparisons.iter().map(|outcome| total(&outcome["differences"])).sum();
+    let mended: u64 = repairs.iter().map(|outcome| number(&outcome["mended"])).sum();
     let shadow = &status["shadow"];
     let mut facts = vec![
         ("phase", format!("{} since {}", word(status, "phase"), word(status, "phase_since"))),
         ("copied", format!("{} of the past{}", grouped(number(&backfill["entities"])), mean_rate(backfill))),
-        ("differences", format!("{} found, {} mended", grouped(found + mended), grouped(mended))),
+        ("differences", format!("{} found, {} mended", grouped(found), grouped(mended))),
         ("dead letters", grouped(number(&status["dead_letters_total"]))),
     ];
     if !shadow.is_null() {
@@ -153,7 +161,7 @@ fn mean_rate(job: &Value) -> String {
     }
 }
 
-/// Phases as the timeline has them: a line says `verify after backfill`.
+/// Phases as the timeline has them: a line says `verify after backfill`. The present one lasts until the status was made.
 fn phases(status: &Value) -> Vec<PhaseBar> {
     let lines: Vec<(Timestamp, String)> = status["timeline"]
         .as_array()
@@ -161,7 +169,9 @@ fn phases(status: &Value) -> Vec<PhaseBar> {
         .flatten()
         .filter_map(|line| Some((time(&line["at"])?, word(line, "what").to_owned())))
         .collect();
-    let (Some((start, _)), Some((end, _))) = (lines.first(), lines.last()) else { return Vec::new() };
+    let (Some((start, _)), Some((last, _))) = (lines.first(), lines.last()) else { return Vec::new() };
+    // Whoever wrote the last line may have a clock that is ahead.
+    let end = time(&status["at"]).map_or(*last, |made| made.max(*last));
     let mut began: Vec<(Timestamp, String)> = vec![(*start, "source".to_owned())];
     for (at, what) in &lines {
         if let Some((phase, rest)) = what.split_once(" after ")
@@ -172,7 +182,7 @@ fn phases(status: &Value) -> Vec<PhaseBar> {
         }
     }
     let whole_ms = end.since(*start).max(1) as f64;
-    let ends = began.iter().skip(1).map(|(at, _)| *at).chain([*end]).collect::<Vec<_>>();
+    let ends = began.iter().skip(1).map(|(at, _)| *at).chain([end]).collect::<Vec<_>>();
     began
         .iter()
         .zip(ends)
@@ -267,64 +277,6 @@ fn figure(drawn: Drawn, job: &Value, value: impl Fn(&Value, &Value, f64) -> Opti
     Some(Figure { heading, svg: chart.to_string(), caption: caption.to_owned() })
 }
 
-fn gates(status: &Value) -> Vec<Gate> {
-    let instances = &status["instances"];
-    let ranges = |job: &Value| (number(&job["ranges_done"]), number(&job["ranges"]));
-    let (copied, planned) = ranges(&status["backfill"]);
-    let verification = &status["verification"];
-    let (compared, to_compare) = ranges(&verification["reached"]);
-    let differences = total(&verification["differences"]);
-    let (letters, shadow) = (number(&status["dead_letters_total"]), &status["shadow"]);
-    let different = number(&shadow["different"]);
-    let waiting = |store: &str| status["backlog"][store]["entities"].as_u64();
-    let said =
-        |count: Option<u64>| count.map_or("unknown".to_owned(), |count| format!("{count} wait to be copied"));
-    let mut gates = vec![
-        Gate {
-            name: "every instance follows",
-            evidence: format!(
-                "{} confirmed the phase, {} are behind",
-                instances["confirmed"], instances["behind"]
-            ),
-            is_met: instances["behind"] == 0,
-        },
-        Gate {
-            name: "the past is copied",
-            evidence: format!("{copied} of {planned} ranges"),
-            is_met: planned > 0 && copied == planned,
-        },
-        Gate {
-            name: "nothing was left out",
-            evidence: format!("{letters} dead letters"),
-            is_met: letters == 0,
-        },
-    ];
-    if to_compare > 0 {
-        gates.push(Gate {
-            name: "everything is equal",
-            evidence: format!(
-                "{compared} of {to_compare} planned ranges compared, {differences} differences"
-            ),
-            is_met: compared == to_compare && differences == 0,
-        });
-    }
-    if !shadow.is_null() {
-        gates.push(Gate {
-            name: "shoppers would read the same",
-            evidence: format!("{} reads asked of both stores, {different} different", shadow["asked"]),
-            is_met: different == 0,
-        });
-    }
-    for (store, name) in
-        [("source", "the target has what is written"), ("target", "the source has what is written")]
-    {
-        // Under load some always wait; the handover itself sees to it that none does.
-        let is_met = waiting(store).is_some_and(|waiting| waiting <= HANDOVER_BACKLOG_MAX);
-        gates.push(Gate { name, evidence: said(waiting(store)), is_met });
-    }
-    gates
-}
-
 fn tables(status: &Value) -> Vec<Table> {
     let shown = |value: &Value| match value {
         Value::String(text) => text.clone(),
@@ -344,12 +296,14 @@ fn tables(status: &Value) -> Vec<Table> {
     };
     let verification = &status["verification"]["first_differences"];
     let recheck = &status["recheck"]["first_differences"];
-    let compared = ["at", "purpose", "entities", "rows", "ranges", "differences", "mended"];
+    let compared = ["at", "purpose", "entities", "rows", "ranges", "ranges_planned", "differences", "mended"];
+    let compared_heads =
+        ["at", "purpose", "entities", "rows", "ranges and tables", "planned", "differences", "mended"];
     let differing = ["table", "key", "kind", "fields"];
     vec![
         table(
             "Comparisons and repairs",
-            &compared,
+            &compared_heads,
             &status["outcomes"],
             &compared,
             "Nothing has been compared yet.",
@@ -376,6 +330,8 @@ fn tables(status: &Value) -> Vec<Table> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::migrate_command::text::tests::moving;
 
@@ -387,7 +343,8 @@ mod tests {
             "1 differences wait to be seen to",
             "120 000 of the past in 60 s, 2 000 a second",
             "orders_by_day",
-            "32 of 64 planned ranges compared",
+            "32 of 64 planned ranges and 0 of 3 tables compared, 1 differences",
+            "made at 2025-11-28T09:05:00.000Z",
             "40 reads asked of both stores, 1 different",
             "dual-write",
         ] {
@@ -396,5 +353,38 @@ mod tests {
         assert!(!page.contains("<1>"), "{page}");
         assert_eq!(page.matches("<svg").count(), 2, "{page}");
         assert_eq!(page.matches("class=\"phase\"").count(), 4, "{page}");
+    }
+
+    #[test]
+    fn what_is_found_by_a_comparison_and_mended_by_a_repair_is_counted_once() {
+        let mut status = moving();
+        let outcome = |purpose: &str, differences: Value, mended: u64| json!({ "at": "2025-11-28T09:03:00.000Z", "purpose": purpose, "differences": differences, "mended": mended });
+        status["outcomes"] = json!([
+            outcome("verify", json!({ "missing": 2, "stale": 1 }), 0),
+            outcome("repair", json!({}), 3),
+            outcome("verify", json!({}), 0),
+            outcome("recheck", json!({}), 0),
+        ]);
+        let found = facts(&status).into_iter().find(|(name, _)| *name == "differences");
+        assert_eq!(found, Some(("differences", "3 found, 3 mended".to_owned())));
+    }
+
+    #[test]
+    fn the_present_phase_lasts_until_the_page_is_made() {
+        let mut status = moving();
+        let lasted = |status: &Value| phases(status).last().map(|phase| phase.lasted.clone());
+        assert_eq!(lasted(&status).as_deref(), Some("3 min"));
+        status["at"] = Value::Null;
+        assert_eq!(lasted(&status).as_deref(), Some("0 s"));
+    }
+
+    #[test]
+    fn reads_that_would_differ_are_bad_while_reads_can_still_move() {
+        let mut status = moving();
+        status["outcomes"] = json!([]);
+        let (is_good, said) = verdict(&status);
+        assert!(!is_good && said.starts_with("1 reads of shoppers"), "{said}");
+        status["phase"] = json!("read-target");
+        assert!(verdict(&status).0);
     }
 }

@@ -2,6 +2,11 @@
 
 use serde_json::Value;
 
+/// Differences and dead letters that fit on a screen beside the rest.
+const SHOWN_MAX: usize = 5;
+/// Of a key or a reason.
+const SHOWN_CHARS_MAX: usize = 160;
+
 pub(super) fn word<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or("-")
 }
@@ -73,17 +78,17 @@ pub(super) fn status_text(status: &Value) -> String {
         let copied = status["months_copied"].as_array().map_or(0, Vec::len);
         lines.push(format!("  months       from {from} to {to} first; {copied} months are copied"));
     }
-    for (name, job) in [
-        ("backfill", &status["backfill"]),
-        ("verify", &status["verification"]["reached"]),
-        ("repair", &status["repair"]),
-        ("recheck", &status["recheck"]["reached"]),
+    let (verification, recheck) = (&status["verification"], &status["recheck"]);
+    for (name, job, tables) in [
+        ("backfill", &status["backfill"], &Value::Null),
+        ("verify", &verification["reached"], verification),
+        ("repair", &status["repair"], &Value::Null),
+        ("recheck", &recheck["reached"], recheck),
     ] {
-        lines.extend(job_line(name, job));
+        lines.extend(job_line(name, job, tables));
     }
-    if let Some(found) = status["verification"]["differences"].as_object() {
-        let total: u64 = found.values().filter_map(Value::as_u64).sum();
-        lines.push(format!("  differences  {total}"));
+    for (comparison, when) in [(verification, ""), (recheck, " after the switch")] {
+        lines.extend(difference_lines(comparison, when));
     }
     let shadow = &status["shadow"];
     if let Some(asked) = shadow["asked"].as_u64() {
@@ -94,21 +99,63 @@ pub(super) fn status_text(status: &Value) -> String {
         let by = word(status, "felt_by");
         lines.push(format!("  felt         {:.0}% of what is allowed, by {by}", felt * 100.0));
     }
-    lines.push(format!("  dead letters {}", status["dead_letters_total"].as_u64().unwrap_or_default()));
+    let letters = status["dead_letters_total"].as_u64().unwrap_or_default();
+    lines.push(format!("  dead letters {}", grouped(letters)));
+    lines.extend(first_lines(&status["dead_letters"], letters, |letter| {
+        format!("{}: {}", one_line(word(letter, "key")), one_line(word(letter, "reason")))
+    }));
     for reason in status["blocked_by"].as_array().into_iter().flatten() {
         lines.push(format!("  not yet      {}", reason.as_str().unwrap_or_default()));
     }
     lines.join("\n") + "\n"
 }
 
-fn job_line(name: &str, job: &Value) -> Option<String> {
+fn job_line(name: &str, job: &Value, tables: &Value) -> Option<String> {
     let ranges = job["ranges"].as_u64()?;
     let (done, entities) = (&job["ranges_done"], job["entities"].as_u64().unwrap_or_default());
+    let tables =
+        tables["tables"].as_u64().map(|all| format!(" and {} of {all} tables", tables["tables_done"]));
+    let tables = tables.unwrap_or_default();
     let mended = job["mended"].as_u64().filter(|mended| *mended > 0);
     let mended = mended.map(|mended| format!(", {mended} mended")).unwrap_or_default();
     let pace = pace(job);
     let pace = if pace.is_empty() { pace } else { format!(", {pace}") };
-    Some(format!("  {name:<12} {done} of {ranges} ranges, {} entities{mended}{pace}", grouped(entities)))
+    Some(format!(
+        "  {name:<12} {done} of {ranges} ranges{tables}, {} entities{mended}{pace}",
+        grouped(entities)
+    ))
+}
+
+fn difference_lines(comparison: &Value, when: &str) -> Vec<String> {
+    let Some(found) = comparison["differences"].as_object() else { return Vec::new() };
+    let total: u64 = found.values().filter_map(Value::as_u64).sum();
+    let mut lines = vec![format!("  differences  {}{when}", grouped(total))];
+    lines.extend(first_lines(&comparison["first_differences"], total, |difference| {
+        let [table, key, kind] = ["table", "key", "kind"].map(|name| one_line(word(difference, name)));
+        format!("{key} in {table}: {kind}")
+    }));
+    lines
+}
+
+/// The first of so many, and how many are left.
+fn first_lines(list: &Value, total: u64, said: impl Fn(&Value) -> String) -> Vec<String> {
+    let first = list.as_array().into_iter().flatten().take(SHOWN_MAX);
+    let mut lines: Vec<String> = first.map(|item| format!("    {}", said(item))).collect();
+    let left = total.saturating_sub(lines.len() as u64);
+    if left > 0 {
+        lines.push(format!("    ... and {} more: see report or --json", grouped(left)));
+    }
+    lines
+}
+
+/// What was stored may have anything in it, and a terminal obeys some of that.
+pub(super) fn one_line(text: &str) -> String {
+    let shown = |char: char| if char.is_control() { ' ' } else { char };
+    let mut line: String = text.chars().take(SHOWN_CHARS_MAX).map(shown).collect();
+    if text.chars().nth(SHOWN_CHARS_MAX).is_some() {
+        line.push('…');
+    }
+    line
 }
 
 /// A dry run.
@@ -139,7 +186,7 @@ pub(super) fn plan_text(plan: &Value) -> String {
     }
     if let Some(seconds) = plan["copying_s"].as_u64() {
         lines.push(format!(
-            "  time         about {} to copy, as long again to compare; longer while shoppers need the stores",
+            "  time         at least {} to copy, estimated from reads alone, and as long again to compare; longer while shoppers need the stores",
             lasting(seconds)
         ));
     }
@@ -166,20 +213,20 @@ pub(super) mod tests {
             |at: &str, entities: u64, felt: f64| json!({ "at": at, "entities": entities, "felt": felt });
         json!({
             "entity": "orders", "source": "mongodb", "target": "cassandra", "phase": "verify", "wanted": "read-target",
-            "is_paused": false, "instances": { "confirmed": 2, "behind": 0, "gone": 1 },
+            "at": "2025-11-28T09:05:00.000Z", "working": "verify", "is_paused": false, "months": null, "instances": { "confirmed": 2, "behind": 0, "gone": 1 },
             "backlog": { "source": { "entities": 3, "oldest": "2025-11-28T09:00:00.000Z" }, "target": null },
             "backfill": { "ranges": 64, "ranges_done": 64, "entities": 120_000, "expected": 120_000, "mended": 0,
                 "pace": { "samples": [sample("2025-11-28T09:01:00.000Z", 0, 0.2), sample("2025-11-28T09:01:30.000Z", 60_000, 0.9),
                     sample("2025-11-28T09:02:00.000Z", 120_000, 0.4)] } },
             "verification": { "reached": { "ranges": 64, "ranges_done": 32, "entities": 60_500, "expected": 120_000, "mended": 0,
                     "entities_per_s": 2_000.0, "left_s": 30, "pace": { "samples": [] } },
-                "is_green": false, "differences": { "missing": 1 },
+                "tables": 3, "tables_done": 0, "rows": 0, "is_green": false, "differences": { "missing": 1 },
                 "first_differences": [{ "table": "orders_by_day", "key": "<1>", "kind": "missing", "fields": [] }] },
             "shadow": { "asked": 40, "alike": 38, "different": 1, "untold": 1, "skipped": 0, "samples": [
                 { "at": "2025-11-28T09:03:00.000Z", "what": "an order", "fields": { "status": ["paid", "confirmed"] } }] },
             "felt": 0.4, "felt_by": "writes of shoppers",
             "outcomes": [{ "at": "2025-11-28T09:03:00.000Z", "purpose": "verify", "entities": 120_000, "rows": 360_000,
-                "ranges": 64, "differences": { "missing": 1 }, "mended": 0 }],
+                "ranges": 67, "ranges_planned": 67, "differences": { "missing": 1 }, "mended": 0 }],
             "dead_letters_total": 0, "dead_letters": [], "phase_since": "2025-11-28T09:02:10.000Z",
             "blocked_by": ["no comparison has found everything equal since the backfill"],
             "timeline": [{ "at": "2025-11-28T09:00:00.000Z", "what": "planned from mongodb to cassandra" },
@@ -197,13 +244,36 @@ pub(super) mod tests {
           not copied   3 of the source, the oldest since 2025-11-28T09:00:00.000Z
           not copied   the target cannot be asked
           backfill     64 of 64 ranges, 120 000 entities
-          verify       32 of 64 ranges, 60 500 entities, 2 000 entities/s, about 30 s left
+          verify       32 of 64 ranges and 0 of 3 tables, 60 500 entities, 2 000 entities/s, about 30 s left
           differences  1
+            <1> in orders_by_day: missing
           shadow reads 40 asked of both, 38 alike, 1 different
           felt         40% of what is allowed, by writes of shoppers
           dead letters 0
           not yet      no comparison has found everything equal since the backfill
         ");
+    }
+
+    #[test]
+    fn the_first_of_what_is_wrong_is_shown_and_the_rest_is_counted() {
+        let mut status = moving();
+        let difference =
+            |n: u64| json!({ "table": "orders", "key": format!("o{n}"), "kind": "stale", "fields": [] });
+        let differences: Vec<Value> = (0..20).map(difference).collect();
+        status["verification"]["first_differences"] = json!(differences);
+        status["verification"]["differences"] = json!({ "stale": 1_200, "missing": 34 });
+        let at = "2025-11-28T09:01:00.000Z";
+        status["dead_letters"] =
+            json!([{ "key": "o7", "reason": "an odd\n\u{1b}[2Jstatus", "at": at, "attempts": 2 }]);
+        status["dead_letters_total"] = json!(1);
+        let text = status_text(&status);
+        for part in [
+            "  differences  1 234\n    o0 in orders: stale\n",
+            "    o4 in orders: stale\n    ... and 1 229 more: see report or --json\n",
+            "  dead letters 1\n    o7: an odd  [2Jstatus\n  not yet",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
     }
 
     #[test]
@@ -219,7 +289,7 @@ pub(super) mod tests {
           tables       orders, orders_by_user
           space        about 1.5 GB in the target, on each replica and before compression
           speed        the source is read at 20 000/s, the target answers 3 000/s
-          time         about 7 min to copy, as long again to compare; longer while shoppers need the stores
+          time         at least 7 min to copy, estimated from reads alone, and as long again to compare; longer while shoppers need the stores
           target       has 7 already; what is newer there stays
           2025-10      1 000 000
           2025-11      234 567

@@ -2,6 +2,7 @@
 
 use std::{
     io::Write,
+    net::TcpListener,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -15,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::support::{
     Client, Customer, Process,
-    process::run,
+    process::{OPERATOR, program, run},
     shop::{items, operator, product, settled_stock, stock},
 };
 
@@ -117,6 +118,11 @@ fn wrong_usage_is_2_and_failure_is_1_with_one_line() {
         &["lab", "mongo", "--members", "3", "--shards", "2"],
         &["lab", "cassandra", "--net", "10.0.0"],
         &["lab", "cassandra", "--set", "key"],
+        &["migrate"],
+        &["migrate", "status", "people"],
+        &["migrate", "months", "orders"],
+        &["migrate", "months", "orders", "--from", "2025-13", "--to", "2025-14"],
+        &["migrate", "months", "orders", "--from", "2025-01"],
     ] {
         assert_eq!(run(usage).0, 2, "{usage:?}");
     }
@@ -146,6 +152,43 @@ fn wrong_usage_is_2_and_failure_is_1_with_one_line() {
         );
         assert!(!std::path::Path::new(missing).exists(), "{failure:?} left something behind");
     }
+}
+
+/// Every way to ask for a migration fails with one line that says what to do about it.
+#[test]
+fn a_migration_that_nobody_can_be_asked_about_is_one_line() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (nobody, page) = (format!("http://{free}"), TempDir::new().unwrap());
+    let out = page.path().join("page.html");
+    let months = ["months", "orders", "--from", "2025-01", "--to", "2025-02"];
+    let asked: [&[&str]; 7] = [
+        &["plan", "orders"],
+        &["start", "carts"],
+        &["advance", "sessions"],
+        &["status", "orders"],
+        &["status", "orders", "--watch"],
+        &["report", "orders", "--out", out.to_str().unwrap()],
+        &months,
+    ];
+    let ask = |asked: &[&str], target: &str, token: Option<&str>| {
+        let mut command = program();
+        command.arg("migrate").args(asked).args(["--target", target]);
+        let done = command.envs(token.map(|token| ("MOBIMIR_OPERATOR_TOKEN", token))).output().unwrap();
+        let err = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(1), "{asked:?}: {err}");
+        assert!(done.stdout.is_empty(), "{asked:?}");
+        assert_eq!(err.lines().count(), 1, "{asked:?}: {err}");
+        err
+    };
+    for asked in asked {
+        let err = ask(asked, &nobody, Some(OPERATOR));
+        assert!(err.starts_with(&format!("mobimir: no shop answers at {nobody}: ")), "{asked:?}: {err}");
+        let err = ask(asked, &nobody, None);
+        assert!(err.contains("MOBIMIR_OPERATOR_TOKEN"), "{asked:?}: {err}");
+        let err = ask(asked, "10.0.0.11", Some(OPERATOR));
+        assert!(err.contains("expected an address like http://"), "{asked:?}: {err}");
+    }
+    assert!(!out.exists());
 }
 
 #[test]

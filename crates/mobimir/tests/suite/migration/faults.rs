@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{
     troubles::Troubles,
-    world::{ENTITIES, NODES, PATIENCE, World, blocking, tell},
+    world::{ENTITIES, MANY, NODES, PATIENCE, World, blocking, tell},
 };
 use crate::support::{Client, servers::Servers};
 
@@ -137,10 +137,13 @@ pub(crate) async fn strike(
     match fault {
         Fault::KillInstance => kill_instance(world, troubles, why, 1 - round % 2).await,
         Fault::KillMigrator => {
-            let entity = ENTITIES[round % ENTITIES.len()];
+            let entity = if when == When::Backfill { MANY } else { ENTITIES[round % ENTITIES.len()] };
+            if when == When::Backfill {
+                world.be_in_the_middle_of_copying(entity).await;
+            }
             let worker = world.worker(entity).await;
-            tell(&format!("the one that works at {entity}: {worker:?}"));
-            kill_instance(world, troubles, why, worker.unwrap_or(0)).await;
+            tell(&format!("the one that works at {entity}: {worker}"));
+            kill_instance(world, troubles, why, worker).await;
         }
         Fault::KillCassandraNode => {
             if is_felt {

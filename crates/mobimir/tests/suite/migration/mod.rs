@@ -1,5 +1,6 @@
 //! Orders, carts and sessions move from MongoDB to Cassandra and back while people buy, and everything that can go wrong does.
 
+mod command;
 mod faults;
 mod regulars;
 mod troubles;
@@ -15,6 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use self::{
+    command::{look, plan},
     faults::{Fault, When, strike},
     regulars::Regulars,
     troubles::Troubles,
@@ -27,7 +29,7 @@ use crate::{
 
 /// `all` where there is time for every fault in every phase.
 const FAULTS_VARIABLE: &str = "MOBIMIR_MIGRATION_FAULTS";
-/// Set where there is time to go up once more, to the end.
+/// Set where there is time for all of them to go up once more, to the end.
 const LONG_VARIABLE: &str = "MOBIMIR_MIGRATION_LONG";
 
 /// Beside three nodes that copy and compare on a machine with two cores.
@@ -120,15 +122,18 @@ async fn orders_carts_and_sessions_move_there_and_back_while_people_buy_and_ever
     let [host, other] = [0, 1].map(|number| world.host(number).to_owned());
     let crowd = Crowd::start(&world).await;
     let regulars = Regulars::start(world.hosts()).await;
+    world.let_passers_by_in().await;
     operator(&host).post("/v1/ops/migrations/orders/advance", json!({})).await.problem(409, "no_migration");
     for entity in ENTITIES {
         let plan = operator(&host).get(&format!("/v1/ops/migrations/{entity}/plan")).await.expect(200);
         assert!(plan["entities"].as_u64().unwrap() > 0 && plan["copying_s"].is_u64(), "{plan:#}");
         assert_eq!(plan["problems"], json!([]), "{plan:#}");
-        operator(&other).post(&format!("/v1/ops/migrations/{entity}/start"), json!({})).await.expect(200);
+        world.start_moving(&other, entity).await;
         let again = operator(&host).post(&format!("/v1/ops/migrations/{entity}/start"), json!({})).await;
         again.problem(409, "migration_under_way");
     }
+    plan(&host).await;
+    look(&world, "source").await;
 
     let mut troubles = Troubles::default();
     for (round, (when, fault)) in schedule().into_iter().enumerate() {
@@ -137,13 +142,16 @@ async fn orders_carts_and_sessions_move_there_and_back_while_people_buy_and_ever
     }
     world.bring_all("verify").await;
     world.compare_all().await;
+    look(&world, "verify").await;
     if std::env::var(LONG_VARIABLE).is_ok() {
         world.bring_all("target").await;
-        let refused = operator(&host).post("/v1/ops/migrations/orders/rollback", json!({})).await;
-        refused.problem(409, "migration_refused");
     } else {
-        world.bring_all("source").await;
+        let [orders, carts, sessions] = ENTITIES;
+        let (stays, goes) = ("source", "target");
+        tokio::join!(world.bring(orders, stays), world.bring(carts, stays), world.bring(sessions, goes));
     }
+    let refused = operator(&host).post("/v1/ops/migrations/sessions/rollback", json!({})).await;
+    refused.problem(409, "migration_refused");
 
     tell("arrived");
     let troubles = troubles.with_handovers(&world).await;

@@ -51,7 +51,7 @@ impl Troubles {
     /// Handovers, in which writes wait and may be turned away, by what the migrations have written down.
     pub(crate) async fn with_handovers(mut self, world: &World) -> Self {
         for entity in ENTITIES {
-            let status = world.status(entity).await.expect("the shop answers");
+            let status = world.status_in_time(entity).await;
             let mut began: Option<i64> = None;
             for line in status["timeline"].as_array().unwrap() {
                 let (at_ms, what) = (milliseconds(&line["at"]), line["what"].as_str().unwrap());

@@ -22,6 +22,10 @@ use crate::support::{
 };
 
 pub(crate) const ENTITIES: [&str; 3] = ["orders", "carts", "sessions"];
+/// Of these there are so many that copying them takes a while.
+pub(crate) const MANY: &str = "sessions";
+const PASSERS_BY: usize = 2_000;
+const PASSERS_BY_AT_ONCE: usize = 8;
 pub(crate) const NODES: [u16; 3] = [1, 2, 3];
 /// How long to wait for what is certain to come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
@@ -169,8 +173,71 @@ impl World {
         (instance.process, instance.started_ms) = (Some(process), before_ms..=now_ms());
     }
 
-    /// Which instance does the long work for an entity, if one does that is still there.
-    pub(crate) async fn worker(&self, entity: &str) -> Option<usize> {
+    /// Many who come in and buy nothing.
+    pub(crate) async fn let_passers_by_in(&self) {
+        let (host, each) = (self.host(0).to_owned(), PASSERS_BY / PASSERS_BY_AT_ONCE);
+        let come_in = (0..PASSERS_BY_AT_ONCE).map(|_| {
+            let host = host.clone();
+            tokio::spawn(async move {
+                let mut visitor = Client::new(&host);
+                for _ in 0..each {
+                    visitor.post("/v1/sessions", json!({})).await.expect(201);
+                }
+            })
+        });
+        for came_in in come_in.collect::<Vec<_>>() {
+            came_in.await.unwrap();
+        }
+        tell(&format!("{PASSERS_BY} came in"));
+    }
+
+    /// Begins, however long the shop takes to open the target.
+    pub(crate) async fn start_moving(&self, host: &str, entity: &str) {
+        let path = format!("/v1/ops/migrations/{entity}/start");
+        let started = Instant::now();
+        loop {
+            let answer = Client::with_token(host, OPERATOR).post(&path, json!({})).await;
+            match answer.status.as_u16() {
+                200 => return,
+                // It may have begun after it was no longer waited for.
+                409 if self.record(entity).await.is_some() => return,
+                503 => tokio::time::sleep(PAUSE).await,
+                _ => panic!("{answer:?}"),
+            }
+            assert!(started.elapsed() < PATIENCE, "nobody begins with {entity}");
+        }
+    }
+
+    /// Waits until a part of them has been copied, and another part has not.
+    pub(crate) async fn be_in_the_middle_of_copying(&self, entity: &str) {
+        let started = Instant::now();
+        loop {
+            let status = self.status_in_time(entity).await;
+            let [done, ranges] = ["ranges_done", "ranges"].map(|of| status["backfill"][of].as_u64());
+            if let (Some(done @ 1..), Some(ranges)) = (done, ranges) {
+                tell(&format!("{done} of {ranges} ranges of {entity} are copied"));
+                assert!(done < ranges, "it was over before anybody looked: {:#}", status["backfill"]);
+                return;
+            }
+            assert!(started.elapsed() < PATIENCE, "nothing is copied: {status:#}");
+            tokio::time::sleep(QUICK_PAUSE).await;
+        }
+    }
+
+    /// Which instance does the long work for an entity.
+    pub(crate) async fn worker(&self, entity: &str) -> usize {
+        let started = Instant::now();
+        loop {
+            if let Some(worker) = self.present_worker(entity).await {
+                return worker;
+            }
+            assert!(started.elapsed() < PATIENCE, "nobody works at {entity}");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// If one does that is still there.
+    async fn present_worker(&self, entity: &str) -> Option<usize> {
         let worker = self.note(&format!("migration/{entity}/worker")).await?;
         let id = worker["instance"].as_str()?.replace('-', "");
         // An id begins with the milliseconds of its making.
@@ -212,6 +279,17 @@ impl World {
         None
     }
 
+    pub(crate) async fn status_in_time(&self, entity: &str) -> Value {
+        let started = Instant::now();
+        loop {
+            if let Some(status) = self.status(entity).await {
+                return status;
+            }
+            assert!(started.elapsed() < PATIENCE, "nobody says how far {entity} are");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
     /// Asks for something until somebody has heard it.
     pub(crate) async fn act(&self, entity: &str, action: &str) {
         let path = format!("/v1/ops/migrations/{entity}/{action}");
@@ -237,7 +315,7 @@ impl World {
     }
 
     /// Asks for the next phase, or the one before, until the entity has arrived.
-    async fn bring(&self, entity: &str, goal: &str) {
+    pub(crate) async fn bring(&self, entity: &str, goal: &str) {
         let started = Instant::now();
         loop {
             let now = self.record(entity).await.filter(|record| !record.is_on_its_way);
