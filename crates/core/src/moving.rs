@@ -181,6 +181,12 @@ pub trait Movable<W: Whole>: Send + Sync {
     /// says, also if it was there. Leaves no marks. One that has expired by `now` is left out.
     async fn put(&self, wholes: Vec<W>, now: Timestamp) -> StoreResult<()>;
 
+    /// The same, for a store that nobody but copies has written to. It may take these entities for new, and see by its decision
+    /// where that was wrong.
+    async fn put_first(&self, wholes: Vec<W>, now: Timestamp) -> StoreResult<()> {
+        self.put(wholes, now).await
+    }
+
     /// What each table in which this entity should stand says of it. Fields that the entity does not have are not compared.
     async fn in_tables(&self, whole: &W) -> StoreResult<Vec<InTable>>;
 

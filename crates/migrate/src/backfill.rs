@@ -25,6 +25,8 @@ pub struct Backfill<W: Whole> {
     pub clock: Arc<dyn Clock>,
     pub pressure: Arc<dyn Pressure>,
     pub selection: Selection,
+    /// Whether nobody but copies has ever written to the target.
+    pub into_nothing: bool,
 }
 
 /// What of the past is copied.
@@ -95,7 +97,9 @@ impl<W: Whole> Backfill<W> {
 
     /// All at once, and if one of them cannot be stored, each on its own.
     async fn put(&self, wholes: Vec<W>) -> StoreResult<()> {
-        match self.to.put(wholes.clone(), self.clock.now()).await {
+        let (copies, now) = (wholes.clone(), self.clock.now());
+        let put = if self.into_nothing { self.to.put_first(copies, now) } else { self.to.put(copies, now) };
+        match put.await {
             Err(StoreError::Corrupt { .. }) => {}
             outcome => return outcome,
         }

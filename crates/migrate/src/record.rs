@@ -69,6 +69,9 @@ pub struct Record {
     pub recheck: u64,
     #[serde(default)]
     pub rechecked_at: Option<Timestamp>,
+    /// The target had nothing at the beginning, and has not decided since: all that is there are copies.
+    #[serde(default)]
+    pub into_nothing: bool,
     /// While everybody waits.
     #[serde(default)]
     pub handover: Option<HandoverRecord>,
@@ -141,6 +144,7 @@ impl Record {
             months_copied: BTreeSet::new(),
             recheck: 0,
             rechecked_at: None,
+            into_nothing: false,
             handover: None,
             outcomes: Vec::new(),
             timeline: vec![Line { at, what }],
@@ -162,6 +166,7 @@ impl Record {
         if control.phase != self.control.phase {
             self.rechecked_at = None;
         }
+        self.into_nothing &= control.phase < Phase::ReadTarget;
         self.handover = match control.phase.rights().writes {
             Writes::Wait => self.handover.or(Some(HandoverRecord { since: at, is_given_up: false })),
             Writes::To { .. } => None,

@@ -100,6 +100,7 @@ impl<L: Load> Copied<'_, L> {
             clock: Arc::new(SystemClock),
             pressure: Arc::new(Nobody),
             selection: Selection::default(),
+            into_nothing: true,
         };
         let (progress, started) = (Arc::new(Progress::default()), Instant::now());
         // Every job has a number of its own.

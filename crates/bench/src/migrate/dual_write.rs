@@ -96,7 +96,7 @@ where
     let shopping = Arc::new(S::begin(store).await?);
     moved.drained().await?;
     let (started, store) = (Instant::now(), store.clone());
-    let done = at_most(CLIENTS, lasts, move |number| shopping.go_on(store.clone(), number)).await?;
+    let done = at_most(CLIENTS, lasts, move |number| shopping.go_on_apart(store.clone(), number)).await?;
     moved.drained().await?;
     Ok(done as f64 / started.elapsed().as_secs_f64())
 }

@@ -126,6 +126,7 @@ pub(crate) fn move_within(uri: &str) -> Result<String> {
             clock: clock.clone(),
             pressure: Arc::new(Nobody),
             selection: Selection::default(),
+            into_nothing: true,
         }
         .run("backfill", 1, progress.clone())
         .await?;

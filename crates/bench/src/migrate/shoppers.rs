@@ -37,6 +37,11 @@ pub(super) trait Shopping<P: ?Sized>: Send + Sync + Sized + 'static {
 
     fn begin(store: &Arc<P>) -> impl Future<Output = Result<Self>> + Send;
 
+    /// The same where nothing has been written before, so that every write is a copy of its own.
+    fn go_on_apart(&self, store: Arc<P>, number: usize) -> BoxFuture<'static, Result<Vec<f64>>> {
+        self.go_on(store, number)
+    }
+
     /// Says how long each operation took, in milliseconds.
     fn go_on(&self, store: Arc<P>, number: usize) -> BoxFuture<'static, Result<Vec<f64>>>;
 }
@@ -105,12 +110,11 @@ impl Shopping<dyn CartStore> for Filling {
     }
 
     fn go_on(&self, store: Arc<dyn CartStore>, number: usize) -> BoxFuture<'static, Result<Vec<f64>>> {
-        let owner = self.cart(number);
-        Box::pin(async move {
-            let started = Instant::now();
-            append(store, owner, number).await?;
-            Ok(vec![ms_since(started)])
-        })
+        fill(store, self.cart(number), number)
+    }
+
+    fn go_on_apart(&self, store: Arc<dyn CartStore>, number: usize) -> BoxFuture<'static, Result<Vec<f64>>> {
+        fill(store, sides::new_cart(SystemClock.now()), number)
     }
 }
 
@@ -118,6 +122,14 @@ impl Filling {
     pub(super) fn cart(&self, number: usize) -> Owner {
         self.carts[number % self.carts.len()]
     }
+}
+
+fn fill(store: Arc<dyn CartStore>, owner: Owner, number: usize) -> BoxFuture<'static, Result<Vec<f64>>> {
+    Box::pin(async move {
+        let started = Instant::now();
+        append(store, owner, number).await?;
+        Ok(vec![ms_since(started)])
+    })
 }
 
 async fn append(store: Arc<dyn CartStore>, owner: Owner, number: usize) -> Result<()> {

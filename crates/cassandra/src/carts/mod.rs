@@ -256,7 +256,7 @@ impl Inner {
             added.len() as u64,
             bytes as u64,
         );
-        let is_listed = self.listed.get(&owner).is_some_and(|at| at <= now && now.since(at) < LISTED_FOR_MS);
+        let is_listed = self.is_listed(owner, now);
         if is_listed && let [row] = &added[..] {
             return self.link.write(&self.add, row.values(), owed(owner)).await;
         }
@@ -278,6 +278,12 @@ impl Inner {
             self.link.write_batch(&batch, &rows, owed(owner)).await?;
         }
         Ok(())
+    }
+
+    /// Whether this instance has listed the cart so short a time before that it need not be listed again.
+    fn is_listed(&self, owner: Owner, touched_at: Timestamp) -> bool {
+        let listed_at = self.listed.get(&owner);
+        listed_at.is_some_and(|at| at <= touched_at && touched_at.since(at) < LISTED_FOR_MS)
     }
 
     /// Adds rows, and lists the cart as touched.

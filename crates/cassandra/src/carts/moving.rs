@@ -152,11 +152,11 @@ impl Movable<WholeCart> for CassandraCarts {
     }
 
     async fn put(&self, wholes: Vec<WholeCart>, now: Timestamp) -> StoreResult<()> {
-        stream::iter(wholes.into_iter().filter(|whole| whole.cart.expires_at > now))
-            .map(|whole| async move { self.inner.put(&whole, now).await })
-            .buffer_unordered(READ_AT_ONCE)
-            .try_collect()
-            .await
+        self.inner.put_all(wholes, now, false).await
+    }
+
+    async fn put_first(&self, wholes: Vec<WholeCart>, now: Timestamp) -> StoreResult<()> {
+        self.inner.put_all(wholes, now, true).await
     }
 
     async fn in_tables(&self, whole: &WholeCart) -> StoreResult<Vec<InTable>> {
@@ -234,11 +234,21 @@ impl Inner {
         Ok(self.gather_by(&self.copies.read, owner).await?.whole(owner))
     }
 
-    /// Makes a cart what a copy of it says, unless it is as new already, and lists it as it then is.
-    async fn put(&self, copy: &WholeCart, now: Timestamp) -> StoreResult<()> {
+    async fn put_all(&self, wholes: Vec<WholeCart>, now: Timestamp, are_new: bool) -> StoreResult<()> {
+        stream::iter(wholes.into_iter().filter(|whole| whole.cart.expires_at > now))
+            .map(|whole| async move { self.put(&whole, now, are_new).await })
+            .buffer_unordered(READ_AT_ONCE)
+            .try_collect()
+            .await
+    }
+
+    /// Makes a cart what a copy of it says, unless it is as new already, and lists it as it then is. One that is taken for new
+    /// is not read before. The decision sees packed rows alone, and so does not do for carts that shoppers have added to here.
+    async fn put(&self, copy: &WholeCart, now: Timestamp, is_new: bool) -> StoreResult<()> {
         let owner = copy.owner;
         let _turn = self.turns.of(owner.uuid().as_bytes()).await;
-        let mut gathered = self.gather_by(&self.copies.read, owner).await?;
+        let mut gathered =
+            if is_new { Gathered::of(Vec::new()) } else { self.gather_by(&self.copies.read, owner).await? };
         for _ in 0..PUT_DECISIONS_MAX {
             if gathered.version() >= copy.version {
                 let Some(stored) = gathered.whole(owner) else { return Ok(()) };
@@ -247,7 +257,8 @@ impl Inner {
             let plan = gathered.replacement(copy, now);
             if let Decided::Applied = self.carry_out(owner, plan).await? {
                 self.remove_fresh(owner, &gathered).await?;
-                return self.list(copy).await;
+                let touched_at = copy.cart.updated_at;
+                return if self.is_listed(owner, touched_at) { Ok(()) } else { self.list(copy).await };
             }
             gathered = self.gather_decided(owner).await?;
         }

@@ -3,8 +3,6 @@
 //! All of that is decided, like every move is. A plain write would lose against cells that were decided before, or, stamped
 //! ahead of the cluster's clock, win over decisions to come.
 
-use std::sync::atomic::AtomicBool;
-
 use mobimir_core::{
     id::{self, OrderId},
     moving::WholeOrder,
@@ -33,9 +31,6 @@ pub(super) struct Copies {
     add: Statement,
     remove_move: Statement,
     remove_fixed: Statement,
-    /// Whether the last of many orders that were copied was not there before. A guess, on which nothing depends but how long the next
-    /// one takes.
-    pub(super) were_new: AtomicBool,
 }
 
 /// An order as it stands, and the number of its newest move.
@@ -136,7 +131,6 @@ impl Copies {
                     "DELETE user_id, geo_zone, created_at, bucket, total, body FROM {}.orders WHERE order_id = ?",
                 )
                 .await?,
-            were_new: AtomicBool::new(true),
         })
     }
 

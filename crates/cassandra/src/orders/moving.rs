@@ -1,6 +1,6 @@
 //! Orders as a migration sees them.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
@@ -95,13 +95,11 @@ impl Movable<WholeOrder> for CassandraOrders {
     }
 
     async fn put(&self, wholes: Vec<WholeOrder>, _now: Timestamp) -> StoreResult<()> {
-        // Of one alone it is known that somebody has just written it, and not whether it is new here.
-        let are_many = wholes.len() > 1;
-        stream::iter(wholes)
-            .map(|whole| self.inner.put(whole, are_many))
-            .buffer_unordered(ORDERS_AT_ONCE)
-            .try_collect()
-            .await
+        self.inner.put_all(wholes, false).await
+    }
+
+    async fn put_first(&self, wholes: Vec<WholeOrder>, _now: Timestamp) -> StoreResult<()> {
+        self.inner.put_all(wholes, true).await
     }
 
     async fn in_tables(&self, whole: &WholeOrder) -> StoreResult<Vec<InTable>> {
@@ -200,18 +198,21 @@ impl Inner {
             .await
     }
 
-    /// Makes an order what a copy of it says, unless it is as new already, and lists it as it then is.
-    ///
-    /// One of many is taken to be new if the last one was: a read less, and a decision that is refused where that was wrong.
-    async fn put(&self, whole: WholeOrder, is_one_of_many: bool) -> StoreResult<()> {
+    async fn put_all(&self, wholes: Vec<WholeOrder>, are_new: bool) -> StoreResult<()> {
+        stream::iter(wholes)
+            .map(|whole| self.put(whole, are_new))
+            .buffer_unordered(ORDERS_AT_ONCE)
+            .try_collect()
+            .await
+    }
+
+    /// Makes an order what a copy of it says, unless it is as new already, and lists it as it then is. One that is taken for new
+    /// is not read before: the decision is refused where that was wrong.
+    async fn put(&self, whole: WholeOrder, is_new: bool) -> StoreResult<()> {
         let id = whole.order.id;
         let _turn = self.turns.of(id.as_bytes()).await;
         let written = Written::new(whole.order.clone());
-        let is_taken_as_new = is_one_of_many && self.copies.were_new.load(Ordering::Relaxed);
-        let mut stands = if is_taken_as_new { None } else { self.copies.read(&self.link, id).await? };
-        if !is_taken_as_new && is_one_of_many {
-            self.copies.were_new.store(stands.is_none(), Ordering::Relaxed);
-        }
+        let mut stands = if is_new { None } else { self.copies.read(&self.link, id).await? };
         let mut lost = None;
         for _ in 0..PUT_DECISIONS_MAX {
             if let Some(stands) = &stands
@@ -230,7 +231,6 @@ impl Inner {
                 Decided::Lost(failure) => lost = Some(failure),
             }
             stands = self.copies.read_decided(&self.link, id).await?;
-            self.copies.were_new.store(stands.is_none(), Ordering::Relaxed);
         }
         Err(match lost {
             Some(failure) => failure.of_write("replace"),

@@ -5,7 +5,6 @@ mod copies;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use futures_util::stream::{self, StreamExt, TryStreamExt};
 use mobimir_core::{
     id::{SessionId, UserId},
     moving::{
@@ -27,7 +26,7 @@ use super::{
 use crate::{
     link::Decided,
     marks::MarkedKey,
-    scans::{self, KeyBytes, READ_AT_ONCE, decoded, key_place, no_table},
+    scans::{self, KeyBytes, decoded, key_place, no_table},
 };
 
 const SESSIONS: &str = "sessions";
@@ -84,17 +83,11 @@ impl Movable<WholeSession> for CassandraSessions {
     }
 
     async fn put(&self, wholes: Vec<WholeSession>, now: Timestamp) -> StoreResult<()> {
-        let is_left = |whole: &WholeSession| whole.expires_at().is_none_or(|expires_at| expires_at > now);
-        stream::iter(wholes.into_iter().filter(is_left))
-            .map(|whole| async move {
-                match whole {
-                    WholeSession::Session(session) => self.inner.put_session(&session).await,
-                    WholeSession::Token { token, used } => self.inner.put_token(&token, used, now).await,
-                }
-            })
-            .buffer_unordered(READ_AT_ONCE)
-            .try_collect()
-            .await
+        self.inner.put_all(wholes, now, false).await
+    }
+
+    async fn put_first(&self, wholes: Vec<WholeSession>, now: Timestamp) -> StoreResult<()> {
+        self.inner.put_all(wholes, now, true).await
     }
 
     async fn in_tables(&self, whole: &WholeSession) -> StoreResult<Vec<InTable>> {

@@ -1,14 +1,19 @@
 //! What operators ask of a migration.
 
+use std::time::Duration;
+
 use mobimir_core::moving::Whole;
 
 use super::{Action, Entity, Migration};
 use crate::{
     backfill::Months,
     follow::MoveError,
-    phase::{Event, Phase},
+    phase::{Event, Phase, Which},
     record::{HandoverRecord, Read, Record},
 };
+
+/// How long the target may take to say whether it has anything.
+const COUNT_MAX: Duration = Duration::from_secs(2);
 
 /// What may be asked for in which phases.
 const CHOSEN: [Phase; 3] = [Phase::Source, Phase::DualWrite, Phase::Backfill];
@@ -45,6 +50,10 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
         if !self.prepare(&record).await {
             return Err(MoveError::NoTarget(self.other.clone()));
         }
+        let target = self.migrating.side(Which::Target)?.moving.clone();
+        // Who cannot say it in time is taken to have something.
+        let count = tokio::time::timeout(COUNT_MAX, target.count()).await;
+        record.into_nothing = matches!(count, Ok(Ok(0)));
         let replaced = before.map(|read| read.revision);
         if self.notes.replace_record(replaced, &record).await? { Ok(()) } else { Err(MoveError::Overtaken) }
     }

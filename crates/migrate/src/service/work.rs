@@ -226,6 +226,7 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
                 clock: self.clock.clone(),
                 pressure: everybody.clone(),
                 selection,
+                into_nothing: record.into_nothing,
             };
             let run = backfill.run(name, number, progress.clone());
             tokio::spawn(async move { run.await.map(Done::Copied) })

@@ -382,6 +382,7 @@ impl<T: Trade> World<T> {
             clock: self.clock.clone(),
             pressure: Arc::new(Nobody),
             selection: Selection::default(),
+            into_nothing: false,
         };
         // The migrator is killed now and then.
         let lives = Duration::from_millis(300 + self.chance.below(8_000));

@@ -6,7 +6,7 @@
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use mobimir_core::{
     id::SessionId,
-    moving::{Facts, Row, SessionKey, WholeSession},
+    moving::{Facts, Row, SessionKey, Whole, WholeSession},
     ports::{StoreError, StoreResult},
     secret::SecretHash,
     session::{RefreshToken, Session},
@@ -152,9 +152,32 @@ impl Inner {
     }
 
     /// Makes a session what a copy of it says, unless it is as new already, and lists it as it then is.
-    pub(super) async fn put_session(&self, session: &Session) -> StoreResult<()> {
+    pub(super) async fn put_all(
+        &self,
+        wholes: Vec<WholeSession>,
+        now: Timestamp,
+        are_new: bool,
+    ) -> StoreResult<()> {
+        let is_left = |whole: &WholeSession| whole.expires_at().is_none_or(|expires_at| expires_at > now);
+        stream::iter(wholes.into_iter().filter(is_left))
+            .map(|whole| async move {
+                match whole {
+                    WholeSession::Session(session) => self.put_session(&session, are_new).await,
+                    WholeSession::Token { token, used } => self.put_token(&token, used, now).await,
+                }
+            })
+            .buffer_unordered(READ_AT_ONCE)
+            .try_collect()
+            .await
+    }
+
+    /// One that is taken for new is not read before: the decision is refused where that was wrong.
+    async fn put_session(&self, session: &Session, is_new: bool) -> StoreResult<()> {
         let _turn = self.turns.of(session.id.as_bytes()).await;
-        let mut stored = self.seen_session(session.id).await?.map(|stored| stored.session);
+        let mut stored = match is_new {
+            true => None,
+            false => self.seen_session(session.id).await?.map(|stored| stored.session),
+        };
         for attempt in 0..PUT_DECISIONS_MAX {
             if let Some(stored) = stored.as_ref().filter(|stored| stored.version >= session.version) {
                 return self.list_copy(stored).await;
@@ -196,12 +219,7 @@ impl Inner {
     }
 
     /// A token that was used stays so, whatever a copy says.
-    pub(super) async fn put_token(
-        &self,
-        token: &RefreshToken,
-        is_used: bool,
-        now: Timestamp,
-    ) -> StoreResult<()> {
+    async fn put_token(&self, token: &RefreshToken, is_used: bool, now: Timestamp) -> StoreResult<()> {
         let RefreshToken { hash, session, expires_at } = token;
         let mut stored = self.seen_token(*hash).await?;
         for attempt in 0..PUT_DECISIONS_MAX {

@@ -18,6 +18,7 @@ pub(super) fn conform<S: Subject>(suite: &Suite) {
     suite.example(&what("what is written through the port is whole"), whole::<S>);
     suite.example(&what("only tracked writes leave marks, and only the named ones go"), marks::<S>);
     suite.example(&what("a put is kept, unless something newer is there"), put::<S>);
+    suite.example(&what("so is one where only copies are"), put_first::<S>);
     suite.example(&what("what has expired is not put"), expired::<S>);
     suite.example(&what("a scan meets everything once"), scan::<S>);
     suite.example(&what("what should not be there is found and removed"), strays::<S>);
@@ -154,6 +155,14 @@ async fn states<S: Subject>(bench: &Bench, n: usize) -> Result<Vec<Vec<S::W>>, F
 }
 
 async fn put<S: Subject>(bench: &Bench) -> Checked {
+    put_each::<S>(bench, false).await
+}
+
+async fn put_first<S: Subject>(bench: &Bench) -> Checked {
+    put_each::<S>(bench, true).await
+}
+
+async fn put_each<S: Subject>(bench: &Bench, are_new: bool) -> Checked {
     let (universe, side) = (&bench.universe, store::<S>(bench));
     let states = states::<S>(bench, 0).await?;
     let keys = S::keys(universe, 0);
@@ -162,7 +171,11 @@ async fn put<S: Subject>(bench: &Bench) -> Checked {
         let expected: BTreeMap<Key<S>, Option<Facts>> =
             states[newest].iter().map(|whole| (whole.key(), Some(whole.facts()))).collect();
         for state in [newest, newest, newest.saturating_sub(1)] {
-            answered(side.moving.put(states[state].clone(), universe.start).await)?;
+            let copies = states[state].clone();
+            answered(match are_new {
+                true => side.moving.put_first(copies, universe.start).await,
+                false => side.moving.put(copies, universe.start).await,
+            })?;
             let what = format!("after a put of {state}, of which {newest} is the newest");
             let stored = async || facts::<S>(&side.moving, &keys).await;
             bench.sees(what, expected.clone(), stored).await?;
