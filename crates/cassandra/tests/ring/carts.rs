@@ -6,6 +6,7 @@ use mobimir_cassandra::{CartOptions, CassandraCarts};
 use mobimir_core::{
     cart::{self, CartChange, Effect, Owner},
     id::{self, ChangeId, ProductId, UserId},
+    moving::{Movable, Whole, WholeCart},
     policy::{Entity, Policy},
     ports::{CartStore, Stores},
     time::{Clock, SystemClock, Timestamp},
@@ -97,7 +98,14 @@ async fn all_rows_of_a_cart_end_together() {
     let ring = support::shared();
     let policy = support::policy("default");
     let fresh = support::fresh(ring.ring, &policy, &[Entity::Carts]).await;
-    let carts = open(&fresh, &policy).await;
+    let side = open(&fresh, &policy).await.side();
+    // Also while it moves: nothing else would keep its rows, and nothing becomes newer by it.
+    for carts in [side.port, side.tracked] {
+        rows_end_together(&fresh, &*carts, &*side.moving).await;
+    }
+}
+
+async fn rows_end_together(fresh: &Fresh, carts: &dyn CartStore, moving: &dyn Movable<WholeCart>) {
     let (owner, now) = (owner(), SystemClock.now());
     for days in [1, 30, 7] {
         carts
@@ -105,6 +113,8 @@ async fn all_rows_of_a_cart_end_together() {
             .await
             .expect("it is added");
     }
+    let whole = async || moving.whole(owner).await.expect("it can be read").whole.expect("it is there");
+    let before = whole().await;
     let select = format!(
         "SELECT TTL(touched_at) FROM {}_carts.cart_changes WHERE owner_kind = 0 AND owner = ?",
         fresh.prefix
@@ -125,6 +135,8 @@ async fn all_rows_of_a_cart_end_together() {
         ttls_s().await.iter().all(|ttl_s| (least_s..=most_s).contains(ttl_s))
     })
     .await;
+    let after = whole().await;
+    assert_eq!((after.version, after.facts()), (before.version, before.facts()));
 }
 
 /// A flood of adds is packed again and again, beside the adds, and loses none.

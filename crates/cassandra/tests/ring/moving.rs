@@ -1,7 +1,7 @@
 //! What a migration asks of these stores, on a real ring.
 
 use mobimir_core::{
-    moving::{Movables, SessionKey, WholeOrder, WholeSession},
+    moving::{Facts, Movables, SessionKey, Whole, WholeOrder, WholeSession},
     order::{Order, OrderStatus, StatusChange},
     policy::{Entity, StatusLayout},
     session::{RefreshToken, RefreshUse, Session},
@@ -206,6 +206,45 @@ fn a_large_order_is_put_whole() {
         side.moving.put(vec![copy.clone()], now).await.unwrap();
         assert_eq!(side.moving.whole(large.id).await.unwrap().whole, Some(copy));
     });
+}
+
+/// A move that nobody made, and an order of which only a part is there.
+#[test]
+fn what_somebody_wrote_by_hand_is_met_and_can_be_mended() {
+    let ring = support::shared();
+    for name in ["default", "status-log"] {
+        let policy = support::policy(name);
+        block_on(async {
+            let fresh = support::fresh(ring.ring, &policy, &[Entity::Orders]).await;
+            let side = orders::open(&fresh.cluster, &policy, CALM).await.side();
+            let now = SystemClock.now();
+            let made = order(user(), "by hand", now);
+            let copy = whole(&made, &[OrderStatus::Paid, OrderStatus::Shipped], now);
+            side.moving.put(vec![copy.clone()], now).await.unwrap();
+            let row = async |id| {
+                let rows = side.moving.rows("orders", None, 100).await.unwrap().items;
+                rows.into_iter().find(|row| row.key == id)
+            };
+            assert_eq!(row(made.id).await.unwrap().facts, copy.facts(), "{name}");
+
+            let (keyspace, part) = (fresh.cluster.keyspace(Entity::Orders), order(user(), "a part", now).id);
+            for (id, seq) in [(made.id, 1), (part, 0)] {
+                let cql = format!(
+                    "UPDATE {keyspace}.orders SET status = 'cancelled' WHERE order_id = {id} AND seq = {seq}"
+                );
+                run(&fresh, &cql).await;
+            }
+            let differs = row(made.id).await.unwrap();
+            assert_ne!(differs.facts, copy.facts(), "{name}");
+            assert_eq!(row(part).await.unwrap().facts, Facts::unreadable(), "{name}");
+            for wrong in [differs, row(part).await.unwrap()] {
+                side.moving.remove("orders", &wrong).await.unwrap();
+            }
+            side.moving.put(vec![copy.clone()], now).await.unwrap();
+            assert_eq!(side.moving.whole(made.id).await.unwrap().whole, Some(copy), "{name}");
+            assert_eq!(row(part).await, None, "{name}");
+        });
+    }
 }
 
 #[test]
