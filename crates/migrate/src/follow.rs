@@ -275,9 +275,9 @@ impl<W: Whole> Controller<W> {
         }
     }
 
-    /// What shoppers feel at the instance where they feel most, when it was last looked.
-    pub fn felt(&self) -> f64 {
-        f64::from(self.watch.felt_permille(Instant::now())) / 1_000.0
+    /// What shoppers of other instances feel, where they feel most, when it was last looked.
+    pub fn felt(&self, not_at: Uuid) -> f64 {
+        f64::from(self.watch.felt_permille(not_at, Instant::now())) / 1_000.0
     }
 
     /// Removes what those have left who will not come back.

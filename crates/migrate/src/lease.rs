@@ -105,10 +105,11 @@ impl Watch {
         Followers { confirmed, behind, gone, may_be_late, is_anyone_silent, settled_for }
     }
 
-    /// What shoppers feel where they feel most, in thousandths of the limit.
-    pub fn felt_permille(&self, now: Instant) -> u32 {
+    /// What shoppers of other instances than this feel, where they feel most, in thousandths of the limit.
+    pub fn felt_permille(&self, not_at: Uuid, now: Instant) -> u32 {
         let heard_of = self.seen.values().filter(|(_, at)| now.duration_since(*at) <= self.silent_after);
-        heard_of.map(|(lease, _)| lease.felt_permille).max().unwrap_or_default()
+        let others = heard_of.filter(|(lease, _)| lease.instance != not_at);
+        others.map(|(lease, _)| lease.felt_permille).max().unwrap_or_default()
     }
 
     /// Those who have been gone for so long that nobody needs to know of them.
@@ -175,10 +176,11 @@ mod tests {
         let mut watch = Watch::new(&TIMING);
         let start = Instant::now();
         watch.look(&[Lease { felt_permille: 1_200, ..lease(1, 5, 1) }, lease(2, 5, 1)], start);
-        assert_eq!(watch.felt_permille(start), 1_200);
+        assert_eq!(watch.felt_permille(Uuid::nil(), start), 1_200);
+        assert_eq!(watch.felt_permille(Uuid::from_u128(1), start), 0);
         let later = start + TIMING.lease;
         watch.look(&[Lease { felt_permille: 1_200, ..lease(1, 5, 1) }, lease(2, 5, 2)], later);
-        assert_eq!(watch.felt_permille(later), 0);
+        assert_eq!(watch.felt_permille(Uuid::nil(), later), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -24,7 +24,7 @@ use mobimir_http::Latency;
 use mobimir_migrate::{
     migrating::Migrating,
     phase::Phase,
-    record::Notes,
+    record::{Notes, Record},
     service::{Entity as MovingEntity, Migration, Opener},
     shadow::Shadow,
     standing::Standing,
@@ -259,13 +259,17 @@ async fn check_at_rest(notes: &Notes, home: Store, instead: &str) -> Result<()> 
     let (record, home) = (read.value, home.to_string());
     let is_back = record.control.phase == Phase::Source && record.source == home;
     if !is_back && !record.is_over(&home) {
+        let Record { source, target, control, .. } = record;
+        let entity = notes.entity();
+        if control.phase == Phase::Target {
+            bail!(
+                "the {entity} have moved from {source} to {target}, and by the policy their home is {home}: change it to {target}"
+            );
+        }
         bail!(
-            "the {} are on their way from {} to {} (phase {}), and by the policy their home is {home}: {instead}, and serve them \
-             like the other instances do",
-            notes.entity(),
-            record.source,
-            record.target,
-            record.control.phase
+            "the {entity} are on their way from {source} to {target} (phase {}), and by the policy their home is {home}: {instead}, \
+             and serve them like the other instances do",
+            control.phase
         );
     }
     Ok(())

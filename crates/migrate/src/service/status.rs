@@ -202,7 +202,7 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
             behind: followers.behind.len(),
             gone: followers.gone.len(),
         };
-        Ok((refusals.iter().map(ToString::to_string).collect(), instances, controller.felt()))
+        Ok((refusals.iter().map(ToString::to_string).collect(), instances, controller.felt(self.instance)))
     }
 
     async fn job(&self, name: &str, number: Option<u64>) -> StoreResult<Option<JobView>> {

@@ -149,7 +149,7 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
             }
             if let Ok(mut controller) = self.controller().await {
                 let _ = controller.forget().await;
-                everybody.hear(controller.felt());
+                everybody.hear(controller.felt(self.instance));
             }
         }
     }

@@ -23,8 +23,8 @@ pub(super) fn pace(job: &Value) -> String {
 pub(super) fn lasting(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
-        120..7_200 => format!("{} min", seconds.div_ceil(60)),
-        _ => format!("{} h", seconds.div_ceil(3_600)),
+        120..7_200 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
     }
 }
 
@@ -301,7 +301,7 @@ pub(super) mod tests {
     fn numbers_are_said_as_people_say_them() {
         let grouped: Vec<String> = [0, 999, 1_000, 1_234_567].into_iter().map(grouped).collect();
         assert_eq!(grouped, ["0", "999", "1 000", "1 234 567"]);
-        assert_eq!([0, 119, 120, 7_200].map(lasting), ["0 s", "119 s", "2 min", "2 h"]);
+        assert_eq!([0, 119, 120, 7_200].map(lasting), ["0 s", "119 s", "2 min 0 s", "2 h 0 min"]);
         assert_eq!([5, 1_500, 2_000_000_000].map(bytes), ["5 B", "1.5 KB", "2.0 GB"]);
     }
 }
