@@ -289,7 +289,7 @@ pub(super) mod tests {
           tables       orders, orders_by_user
           space        about 1.5 GB in the target, on each replica and before compression
           speed        the source is read at 20 000/s, the target answers 3 000/s
-          time         at least 7 min to copy, estimated from reads alone, and as long again to compare; longer while shoppers need the stores
+          time         at least 6 min 52 s to copy, estimated from reads alone, and as long again to compare; longer while shoppers need the stores
           target       has 7 already; what is newer there stays
           2025-10      1 000 000
           2025-11      234 567
