@@ -97,7 +97,12 @@ async fn import(args: import::ImportArgs) -> anyhow::Result<()> {
 }
 
 fn in_runtime<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let done = runtime.block_on(work);
+    // The process ends now. A driver that takes leave of its servers in the background would panic if the runtime were taken
+    // apart under it.
+    std::mem::forget(runtime);
+    done
 }
 
 /// Every connection is an open file, and many systems allow a process a thousand of them unless it asks for more.

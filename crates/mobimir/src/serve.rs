@@ -31,6 +31,7 @@ use crate::{
     control::Control,
     demo,
     homes::{Homes, note_elsewhere, noted_elsewhere},
+    in_runtime,
     migrations::Places,
 };
 
@@ -159,7 +160,7 @@ fn run(plan: Plan) -> Result<()> {
     start_log(&plan.config)?;
     let policy = cluster::placed_policy(&plan.config)?;
     check_role(plan.config.role, &Homes::new(&policy))?;
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(run_shop(plan, policy))
+    in_runtime(run_shop(plan, policy))
 }
 
 /// Nobody else can answer for what is in this process.
