@@ -3,6 +3,7 @@
 use std::{
     collections::HashSet,
     hash::{BuildHasherDefault, Hasher},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use serde::{Deserialize, Serialize};
@@ -74,11 +75,31 @@ impl ChangeId {
     }
 }
 
-/// A fresh, time-ordered id (UUID version 7).
+/// A fresh, time-ordered id (UUID version 7). Within a process, later calls give greater ids, in the same millisecond
+/// and with a clock that steps back by less than a second, too.
 pub fn fresh(now: Timestamp) -> Uuid {
     let ms = now.as_millis().max(0).cast_unsigned();
-    let random: [u8; 10] = crate::secret::random_bytes();
-    uuid::Builder::from_unix_timestamp_millis(ms, &random).into_uuid()
+    let mut random: [u8; 10] = crate::secret::random_bytes();
+    let before = LAST_PLACE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| next_place(last, ms));
+    let Some(place) = before.ok().and_then(|last| next_place(last, ms)) else {
+        return uuid::Builder::from_unix_timestamp_millis(ms, &random).into_uuid();
+    };
+    // The builder writes the version over the four bits that a place leaves free.
+    random[..2].copy_from_slice(&((place & PLACES_MASK) as u16).to_be_bytes());
+    uuid::Builder::from_unix_timestamp_millis(place >> PLACE_BITS, &random).into_uuid()
+}
+
+/// Where the last fresh id stands: its millisecond, and its place within that.
+static LAST_PLACE: AtomicU64 = AtomicU64::new(0);
+
+/// A version 7 id has as many bits between its millisecond and its random part.
+const PLACE_BITS: u32 = 12;
+const PLACES_MASK: u64 = (1 << PLACE_BITS) - 1;
+
+/// The place after `last` for an id of `ms`; none when `ms` is of another time altogether, as what is imported or tested is.
+fn next_place(last: u64, ms: u64) -> Option<u64> {
+    let first = ms << PLACE_BITS;
+    if first > last { Some(first) } else { (last - first < 1_000 << PLACE_BITS).then_some(last + 1) }
 }
 
 /// A repeatable id (UUID version 8) made of everything in `parts`; `purpose` keeps different uses apart.
@@ -134,5 +155,19 @@ mod tests {
         let later = fresh(Timestamp::from_millis(1_001));
         assert!(earlier < later);
         assert_eq!(later.get_version_num(), 7);
+    }
+
+    #[test]
+    fn ids_of_one_millisecond_are_ordered_as_they_were_made() {
+        // Later than other tests of this process have been, and more than fit into one millisecond.
+        let now = Timestamp::from_millis(5_000_000_000_000);
+        let made: Vec<Uuid> = (0..5_000).map(|_| fresh(now)).collect();
+        assert!(made.is_sorted_by(|a, b| a < b));
+        assert!(fresh(now.plus_ms(-300)) > made[4_999], "a clock that was set back a little");
+        assert!(
+            made.iter().all(|id| id.get_version_num() == 7 && id.get_variant() == uuid::Variant::RFC4122)
+        );
+        let imported = fresh(Timestamp::from_millis(1_000));
+        assert!(imported < fresh(Timestamp::from_millis(1_001)), "another time altogether");
     }
 }

@@ -89,20 +89,24 @@ impl Shop {
             Some(key) => ChangeId::of(owner.uuid().as_bytes(), key),
             None => ChangeId(id::fresh(now)),
         };
+        let mut at = now;
         if idempotency_key.is_some()
             && let Some(stored) = self.stores().carts.read(owner, now).await?
-            && cart::is_known(&stored.changes, id)
         {
-            if cart::added_by(&stored.changes, id).is_some_and(|added| added != (product, quantity)) {
-                return Err(CartError::Mismatch);
+            if cart::is_known(&stored.changes, id) {
+                if cart::added_by(&stored.changes, id).is_some_and(|added| added != (product, quantity)) {
+                    return Err(CartError::Mismatch);
+                }
+                return Ok(self.contents(owner, Some(stored), now).await?);
             }
-            return Ok(self.contents(owner, Some(stored), now).await?);
+            // An id that follows from a key says nothing about what was there before it in the same millisecond.
+            at = stored.changes.iter().map(|change| change.at.plus_ms(1)).fold(now, Timestamp::max);
         }
         self.check_stock(product, quantity, zone).await?;
         let effect = Effect::Add { product, quantity, zone };
         self.change_cart(
             caller,
-            CartChange { id, at: now, origin: owner, keyed: idempotency_key.is_some(), effect },
+            CartChange { id, at, origin: owner, keyed: idempotency_key.is_some(), effect },
         )
         .await
     }
