@@ -176,7 +176,6 @@ pub(crate) fn server_arguments(install: &Install, spec: &RingSpec, node: &Node) 
         "-Dcassandra-foreground=yes",
         // A ring on one machine needs no time to settle, nor to say goodbye.
         "-Dcassandra.skip_wait_for_gossip_to_settle=0",
-        "-Dcassandra.ring_delay_ms=1000",
         "-Dcassandra.shutdown_announce_in_ms=0",
         // Known, so not measured at each start.
         "-Dcassandra.memtable.row_overhead_size=180",
@@ -185,6 +184,9 @@ pub(crate) fn server_arguments(install: &Install, spec: &RingSpec, node: &Node) 
         arguments.push("-Dcassandra.skip_sync=true");
     }
     let mut arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+    // One that takes over data waits so long to hear of the tables. If it does not, it joins without them, and fails every read.
+    let ring_delay_ms = if node.seed { 1_000 } else { 10_000 };
+    arguments.push(format!("-Dcassandra.ring_delay_ms={ring_delay_ms}"));
     if let Some(archive) = &install.archive {
         // One that does not fit is ignored by the virtual machine.
         arguments.push(format!("-XX:SharedArchiveFile={}", archive.display()));
