@@ -16,6 +16,7 @@ use crate::{
 pub(crate) struct Registers {
     pub(crate) note: Statement,
     entries: Statement,
+    entry: Statement,
     forget: Statement,
     noted: Cache<(String, i64), ()>,
 }
@@ -35,6 +36,9 @@ impl Registers {
                 .await?,
             entries: link
                 .prepare("registered", Read, "SELECT entry FROM {}.registers WHERE list = ?")
+                .await?,
+            entry: link
+                .prepare("is_registered", Read, "SELECT entry FROM {}.registers WHERE list = ? AND entry = ?")
                 .await?,
             forget: link
                 .prepare(
@@ -64,6 +68,16 @@ impl Registers {
         link.write(&self.note, row.values(), owed).await?;
         self.written(&row);
         Ok(())
+    }
+
+    /// Whether an entry is there. Where it is not, this instance no longer believes that it has written it, and whoever writes the
+    /// partition's rows again registers it again.
+    pub(crate) async fn has(&self, link: &Link, list: &str, entry: i64) -> StoreResult<bool> {
+        let is_there = link.read(&self.entry, (list, entry)).await?.rows_num() > 0;
+        if !is_there {
+            self.noted.remove(&(list.to_owned(), entry));
+        }
+        Ok(is_there)
     }
 
     /// Reads a list from all replicas, which repairs those that lack something.

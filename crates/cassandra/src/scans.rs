@@ -199,6 +199,18 @@ pub(crate) fn said<W: Whole>(read: StoreResult<Option<W>>) -> StoreResult<Facts>
     }
 }
 
+/// What can be named, and how to find the rest.
+pub(crate) fn apart<T>(items: Vec<Result<T, String>>) -> (Vec<T>, Vec<String>) {
+    let (mut named, mut nameless) = (Vec::new(), Vec::new());
+    for item in items {
+        match item {
+            Ok(item) => named.push(item),
+            Err(place) => nameless.push(place),
+        }
+    }
+    (named, nameless)
+}
+
 pub(crate) fn decoded<'a, T: DeserializeRow<'a, 'a>, U>(
     rows: &'a QueryRowsResult,
     what: &str,

@@ -154,6 +154,8 @@ pub struct Row<K> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows<K> {
     pub items: Vec<Row<K>>,
+    /// What stands under a key that no entity can have, as a person would look for it.
+    pub nameless: Vec<String>,
     pub next: Option<Place>,
 }
 

@@ -301,7 +301,7 @@ fn rows<W: Stored>(
         let (bytes, value) = row.into_inner().map_err(read_failed)?;
         if items.len() == limit {
             let next = items.last().map(|row: &Row<W::Key>| row.place.clone());
-            return Ok(Rows { items, next });
+            return Ok(Rows { items, nameless: Vec::new(), next });
         }
         let key = W::read_key(table, &bytes)?;
         let facts = if at < W::SCANNED {
@@ -311,7 +311,7 @@ fn rows<W: Stored>(
         };
         items.push(Row { key, facts, place: Place(bytes.to_vec()) });
     }
-    Ok(Rows { items, next: None })
+    Ok(Rows { items, nameless: Vec::new(), next: None })
 }
 
 fn marks<W: Stored>(shared: &Shared) -> StoreResult<Vec<Mark<W::Key>>> {

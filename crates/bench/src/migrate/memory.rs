@@ -138,7 +138,7 @@ pub(crate) fn move_within(uri: &str) -> Result<String> {
             pressure: Arc::new(Nobody),
             purpose: Purpose::Verify,
             number: 1,
-            removes_extra: true,
+            is_forward: true,
         };
         let compared = comparison.run(Arc::default()).await?;
         let copied = progress.entities.load(Ordering::Relaxed);

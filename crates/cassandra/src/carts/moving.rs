@@ -22,14 +22,16 @@ use uuid::Uuid;
 use super::{
     CassandraCarts, Inner, LISTED_FOR_MS, decode_into,
     gather::Gathered,
-    kept_until, owed,
+    kept_until,
+    listing::DAYS,
+    owed,
     rows::{self, owner_of, touch_shard},
 };
 use crate::{
     ConnectError, StatementKind,
     link::{Decided, Link, Owed, Statement, Values},
     marks::MarkedKey,
-    scans::{self, KeyBytes, READ_AT_ONCE, decoded, key_place, no_table, said},
+    scans::{self, KeyBytes, READ_AT_ONCE, apart, decoded, key_place, no_table, said},
     stamps,
 };
 
@@ -181,21 +183,20 @@ impl Movable<WholeCart> for CassandraCarts {
             other => return Err(no_table(other)),
         };
         let (rows, next) = scans::step_of_table(link, all, after, limit).await?;
-        let Some(rows) = rows else { return Ok(Rows { items: Vec::new(), next }) };
+        let Some(rows) = rows else { return Ok(Rows { items: Vec::new(), nameless: Vec::new(), next }) };
         if table == TOUCHED {
-            // What is of no owner is of no cart.
-            let items = decoded(&rows, "lists of carts", touched_row)?;
-            return Ok(Rows { items: items.into_iter().flatten().collect(), next });
+            let (items, nameless) = apart(decoded(&rows, "lists of carts", touched_row)?);
+            return Ok(Rows { items, nameless, next });
         }
-        let keys = decoded(&rows, "owners of carts", owner_of)?;
-        let items = stream::iter(keys.into_iter().flatten())
+        let (keys, nameless) = apart(decoded(&rows, "owners of carts", named_owner)?);
+        let items = stream::iter(keys)
             .map(|key| async move {
                 Ok(Row { key, facts: said(self.inner.whole(key).await)?, place: key_place(&[]) })
             })
             .buffered(READ_AT_ONCE)
             .try_collect()
             .await?;
-        Ok(Rows { items, next })
+        Ok(Rows { items, nameless, next })
     }
 
     async fn remove(&self, table: &'static str, row: &Row<Owner>) -> StoreResult<()> {
@@ -310,10 +311,13 @@ impl Inner {
         self.append_listed(whole.owner, Vec::new(), touched_at, ttl_s, stamp).await
     }
 
-    /// Whether a cart is listed where one is that was last touched then.
+    /// Whether a cart is listed where one is that was last touched then, and where readers look.
     async fn is_touched(&self, owner: Owner, updated_at: Timestamp) -> StoreResult<bool> {
         let from = updated_at.plus_ms(-LISTED_FOR_MS);
         for day in from.day().number()..=updated_at.day().number() {
+            if !self.registers.has(&self.link, DAYS, i64::from(day)).await? {
+                continue;
+            }
             let start = Day::from_number(day).start().max(from);
             let [start, end] = [start, updated_at].map(|time| CqlTimestamp(time.as_millis()));
             let mut state = PagingState::start();
@@ -338,9 +342,15 @@ impl Inner {
 
 type RawTouch = (i32, i8, CqlTimestamp, i8, Uuid);
 
-fn touched_row((day, shard, touched_at, kind, owner): RawTouch) -> StoreResult<Row<Owner>> {
+fn touched_row((day, shard, touched_at, kind, owner): RawTouch) -> Result<Row<Owner>, String> {
     let place = key_place(&[&day.to_be_bytes(), &[shard.cast_unsigned()], &touched_at.0.to_be_bytes()]);
-    Ok(Row { key: owner_of((kind, owner))?, facts: Facts::default(), place })
+    let key = named_owner((kind, owner)).map_err(|key| format!("{key} of day {day}, shard {shard}"))?;
+    Ok(Row { key, facts: Facts::default(), place })
+}
+
+/// Whose row it is, or how to find one that is nobody's.
+fn named_owner((kind, owner): (i8, Uuid)) -> Result<Owner, String> {
+    owner_of((kind, owner)).map_err(|_| format!("owner_kind {kind}, owner {owner}"))
 }
 
 fn undecided(owner: Owner) -> StoreError {

@@ -19,6 +19,7 @@ use uuid::Uuid;
 use super::{
     CassandraOrders, Inner, ORDERS_AT_ONCE,
     by_day::DayLists,
+    by_user::UserLists,
     copies::RawRow,
     rows::{self, RawListRow, RawOrder, Written, cql_time},
 };
@@ -103,18 +104,24 @@ impl Movable<WholeOrder> for CassandraOrders {
     }
 
     async fn in_tables(&self, whole: &WholeOrder) -> StoreResult<Vec<InTable>> {
-        let Inner { link, copies, by_user, by_day, .. } = &*self.inner;
+        let Inner { link, copies, by_user, by_day, registers, .. } = &*self.inner;
         let order = &whole.order;
-        let (stands, by_user, by_day) = futures_util::try_join!(
+        let (of_user, of_day) = (by_user.partition(order), DayLists::partition(order));
+        let (months, buckets) = (UserLists::register(order.user_id), DayLists::register(order.day()));
+        let (stands, by_user, by_day, has_month, has_bucket) = futures_util::try_join!(
             copies.read(link, order.id),
-            by_user.listing.row(link, by_user.partition(order), order.created_at, order.id.0),
-            by_day.listing.row(link, DayLists::partition(order), order.created_at, order.id.0),
+            by_user.listing.row(link, of_user, order.created_at, order.id.0),
+            by_day.listing.row(link, of_day, order.created_at, order.id.0),
+            registers.has(link, &months, i64::from(of_user.1)),
+            registers.has(link, &buckets, i64::from(of_day.1)),
         )?;
-        let listed = |order: Option<Order>| order.as_ref().map(order_facts);
+        // A row in a partition that no reader knows of is as good as none.
+        let listed =
+            |order: Option<Order>, is_found: bool| order.filter(|_| is_found).as_ref().map(order_facts);
         Ok(vec![
             InTable { table: ORDERS, facts: stands.map(|stands| stands.whole.facts()) },
-            InTable { table: BY_USER, facts: listed(by_user) },
-            InTable { table: BY_DAY, facts: listed(by_day) },
+            InTable { table: BY_USER, facts: listed(by_user, has_month) },
+            InTable { table: BY_DAY, facts: listed(by_day, has_bucket) },
         ])
     }
 
@@ -132,12 +139,13 @@ impl Movable<WholeOrder> for CassandraOrders {
             other => return Err(no_table(other)),
         };
         let (rows, next) = scans::step_of_table(link, all, after, limit).await?;
-        let Some(rows) = rows else { return Ok(Rows { items: Vec::new(), next }) };
+        let Some(rows) = rows else { return Ok(Rows { items: Vec::new(), nameless: Vec::new(), next }) };
         let items = match table {
             ORDERS => self.inner.with_histories(decoded(&rows, "orders", standing_row)?).await?,
             _ => decoded(&rows, "lists of orders", |row: RawListRow<'_>| listed_row(row, table))?,
         };
-        Ok(Rows { items, next })
+        // Every key that the tables can hold may be an order's.
+        Ok(Rows { items, nameless: Vec::new(), next })
     }
 
     async fn remove(&self, table: &'static str, row: &Row<OrderId>) -> StoreResult<()> {

@@ -22,11 +22,12 @@ pub(super) use self::copies::Copies;
 use super::{
     CassandraSessions, Inner, debts,
     rows::{at, slot, unmerged_since},
+    unmerged::SLOTS,
 };
 use crate::{
     link::Decided,
     marks::MarkedKey,
-    scans::{self, KeyBytes, decoded, key_place, no_table},
+    scans::{self, KeyBytes, apart, decoded, key_place, no_table},
 };
 
 const SESSIONS: &str = "sessions";
@@ -77,7 +78,7 @@ impl Movable<WholeSession> for CassandraSessions {
             Some(rows) if step.table == 0 => {
                 decoded(rows, "ids of sessions", |(_, id, _): RawKey| SessionKey::Session(SessionId(id)))?
             }
-            Some(rows) => token_keys(rows)?,
+            Some(rows) => token_keys(rows)?.0,
         };
         scans::read_each(keys, step.next, |key| self.inner.whole(key, false)).await
     }
@@ -91,7 +92,7 @@ impl Movable<WholeSession> for CassandraSessions {
     }
 
     async fn in_tables(&self, whole: &WholeSession) -> StoreResult<Vec<InTable>> {
-        let Inner { link, copies, .. } = &*self.inner;
+        let Inner { link, copies, registers, .. } = &*self.inner;
         let facts = self.inner.whole(whole.key(), false).await?.map(|stored| stored.facts());
         let WholeSession::Session(session) = whole else {
             return Ok(vec![InTable { table: TOKENS, facts }]);
@@ -105,7 +106,9 @@ impl Movable<WholeSession> for CassandraSessions {
         }
         if let Some(closed_at) = unmerged_since(session) {
             let values = (slot(closed_at), at(closed_at), session.id.0);
-            let is_there = link.read(&copies.is_unmerged, values).await?.rows_num() > 0;
+            // An entry in a slot that no reader knows of is as good as none.
+            let is_there = registers.has(link, SLOTS, slot(closed_at)).await?
+                && link.read(&copies.is_unmerged, values).await?.rows_num() > 0;
             tables.push(InTable { table: UNMERGED, facts: is_there.then(Facts::default) });
         }
         Ok(tables)
@@ -126,14 +129,19 @@ impl Movable<WholeSession> for CassandraSessions {
             other => return Err(no_table(other)),
         };
         let (rows, next) = scans::step_of_table(link, all, after, limit).await?;
-        let Some(rows) = rows else { return Ok(Rows { items: Vec::new(), next }) };
+        let Some(rows) = rows else { return Ok(Rows { items: Vec::new(), nameless: Vec::new(), next }) };
+        let mut nameless = Vec::new();
         let items = match table {
             SESSIONS => self.inner.session_rows(&rows).await?,
-            TOKENS => self.inner.token_rows(token_keys(&rows)?).await?,
+            TOKENS => {
+                let (keys, others) = token_keys(&rows)?;
+                nameless = others;
+                self.inner.token_rows(keys).await?
+            }
             BY_USER => decoded(&rows, "lists of sessions", listed_row)?,
             _ => decoded(&rows, "lists of closed sessions", unmerged_row)?,
         };
-        Ok(Rows { items, next })
+        Ok(Rows { items, nameless, next })
     }
 
     async fn remove(&self, table: &'static str, row: &Row<SessionKey>) -> StoreResult<()> {
@@ -183,9 +191,15 @@ impl Movable<WholeSession> for CassandraSessions {
     }
 }
 
-fn token_keys(rows: &QueryRowsResult) -> StoreResult<Vec<SessionKey>> {
-    let keys = decoded(rows, "hashes of tokens", |(hash,): (&[u8],)| hash.try_into().ok().map(SecretHash))?;
-    Ok(keys.into_iter().flatten().map(SessionKey::Token).collect())
+/// Tokens, and how to find what is in their place and none.
+fn token_keys(rows: &QueryRowsResult) -> StoreResult<(Vec<SessionKey>, Vec<String>)> {
+    let keys = decoded(rows, "hashes of tokens", |(hash,): (&[u8],)| match hash.try_into() {
+        Ok(hash) => Ok(SessionKey::Token(SecretHash(hash))),
+        Err(_) => {
+            Err(format!("hash 0x{}", hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>()))
+        }
+    });
+    Ok(apart(keys?))
 }
 
 fn listed_row((user, created_at, id): (Uuid, CqlTimestamp, Uuid)) -> Row<SessionKey> {

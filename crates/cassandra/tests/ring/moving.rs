@@ -1,10 +1,10 @@
 //! What a migration asks of these stores, on a real ring.
 
 use mobimir_core::{
-    moving::{Facts, Movables, SessionKey, Whole, WholeOrder, WholeSession},
+    moving::{Facts, Movable, Movables, SessionKey, Whole, WholeOrder, WholeSession},
     order::{Order, OrderStatus, StatusChange},
     policy::{Entity, StatusLayout},
-    session::{RefreshToken, RefreshUse, Session},
+    session::{Holder, RefreshToken, RefreshUse, Session, SessionState},
     time::{Clock, SystemClock, Timestamp},
 };
 use mobimir_testkit::{conformance, model::ModelStore};
@@ -310,4 +310,95 @@ fn a_cart_that_is_put_replaces_what_was_added_just_before() {
         side.port.append(owner, vec![carts::add(owner, now)], expires_at, now).await.unwrap();
         assert!(side.moving.whole(owner).await.unwrap().whole.unwrap().version > copy.version);
     });
+}
+
+/// A row in a partition that is not registered is met by nobody who reads the list.
+#[test]
+fn what_no_list_leads_to_is_missing_and_is_put_back() {
+    let ring = support::shared();
+    let policy = support::policy("default");
+    block_on(async {
+        let fresh =
+            support::fresh(ring.ring, &policy, &[Entity::Orders, Entity::Carts, Entity::Sessions]).await;
+        let now = SystemClock.now();
+
+        let orders = orders::open(&fresh.cluster, &policy, CALM).await.side().moving;
+        let placed = whole(&order(user(), "listed", now), &[OrderStatus::Paid], now);
+        found_again(&fresh, Entity::Orders, &*orders, placed, &["orders_by_user", "orders_by_day"]).await;
+
+        let carts = carts::open(&fresh, &policy).await.side();
+        let owner = carts::owner();
+        carts.port.append(owner, vec![carts::add(owner, now)], now.plus_s(3_600), now).await.unwrap();
+        let cart = carts.moving.whole(owner).await.unwrap().whole.unwrap();
+        found_again(&fresh, Entity::Carts, &*carts.moving, cart, &["carts_by_touch"]).await;
+
+        let sessions = sessions::open(&fresh, &policy).await.side().moving;
+        let state = SessionState::Closed { at: now, into: user(), merged: false };
+        let closed =
+            WholeSession::Session(Session { state, holder: Holder::Guest, ..sessions::session(now) });
+        found_again(&fresh, Entity::Sessions, &*sessions, closed, &["sessions_unmerged"]).await;
+    });
+}
+
+/// Puts an entity, forgets which partitions its keyspace has, and puts it again; `lists` are those that cannot do without.
+async fn found_again<W: Whole>(
+    fresh: &Fresh,
+    entity: Entity,
+    moving: &dyn Movable<W>,
+    whole: W,
+    lists: &[&str],
+) {
+    let now = SystemClock.now();
+    let missing = async || -> Vec<&str> {
+        let in_tables = moving.in_tables(&whole).await.unwrap();
+        in_tables.iter().filter(|told| told.facts.is_none()).map(|told| told.table).collect()
+    };
+    moving.put(vec![whole.clone()], now).await.unwrap();
+    assert_eq!(missing().await, [""; 0]);
+    run(fresh, &format!("TRUNCATE {}.registers", fresh.cluster.keyspace(entity))).await;
+    assert_eq!(missing().await, lists);
+    moving.put(vec![whole.clone()], now).await.unwrap();
+    assert_eq!(missing().await, [""; 0]);
+}
+
+#[test]
+fn what_stands_under_a_key_that_nobody_has_is_told() {
+    let ring = support::shared();
+    let policy = support::policy("default");
+    block_on(async {
+        let fresh = support::fresh(ring.ring, &policy, &[Entity::Carts, Entity::Sessions]).await;
+        let carts = carts::open(&fresh, &policy).await.side().moving;
+        let sessions = sessions::open(&fresh, &policy).await.side().moving;
+        let owner = carts::owner().uuid();
+        let [of_carts, of_sessions] = [Entity::Carts, Entity::Sessions].map(|of| fresh.cluster.keyspace(of));
+        for cql in [
+            format!(
+                "INSERT INTO {of_carts}.cart_changes (owner_kind, owner, change_id, written_us) \
+                VALUES (9, {owner}, {owner}, 5)"
+            ),
+            format!(
+                "INSERT INTO {of_carts}.carts_by_touch (day, shard, touched_at, owner_kind, owner) \
+                VALUES (7, 3, 5, 9, {owner})"
+            ),
+            format!("INSERT INTO {of_sessions}.refresh_tokens (hash, session_id) VALUES (0xABCD, {owner})"),
+        ] {
+            run(&fresh, &cql).await;
+        }
+        let stranger = format!("owner_kind 9, owner {owner}");
+        assert_eq!(nameless(&*carts, "carts_by_touch").await, [format!("{stranger} of day 7, shard 3")]);
+        assert_eq!(nameless(&*carts, "cart_changes").await, [stranger]);
+        assert_eq!(nameless(&*sessions, "refresh_tokens").await, ["hash 0xabcd"]);
+    });
+}
+
+async fn nameless<W: Whole>(moving: &dyn Movable<W>, table: &'static str) -> Vec<String> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let rows = moving.rows(table, after.as_ref(), 100).await.unwrap();
+        all.extend(rows.nameless);
+        match rows.next {
+            Some(next) => after = Some(next),
+            None => return all,
+        }
+    }
 }

@@ -241,7 +241,7 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
                 pressure: everybody.clone(),
                 purpose,
                 number,
-                removes_extra: !reversed,
+                is_forward: !reversed,
             };
             let run = comparison.run(progress.clone());
             tokio::spawn(async move { run.await.map(Done::Compared) })

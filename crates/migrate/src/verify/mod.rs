@@ -106,9 +106,9 @@ pub struct Comparison<W: Whole> {
     pub pressure: Arc<dyn Pressure>,
     pub purpose: Purpose,
     pub number: u64,
-    /// Whether a repair removes what the source does not know. Not when the one that decides is the one that came later: what it
-    /// lacks may be lost, and this the only copy.
-    pub removes_extra: bool,
+    /// Whether the target is the one that came later. Only there a repair removes what the source does not know, and something that is
+    /// no entity is a difference: in the other, what the deciding one lacks may be the only copy, or be older than all of this.
+    pub is_forward: bool,
 }
 
 /// A comparison under way.

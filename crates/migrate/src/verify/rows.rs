@@ -18,6 +18,9 @@ use crate::{
     job::{decode, encode},
 };
 
+/// Of a key that may be anything.
+const NAMELESS_CHARS_MAX: usize = 200;
+
 /// How far a table has been looked through.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct LookedAt {
@@ -45,7 +48,7 @@ impl<W: Whole> Running<W> {
         while !looked_at.is_done && !self.progress.is_stopped() {
             let after: Option<Place> = looked_at.after.as_deref().and_then(decode);
             let page = target.rows(table, after.as_ref(), STEP_ENTITIES).await?;
-            let met = page.items.len() as u64;
+            let met = (page.items.len() + page.nameless.len()) as u64;
             looked_at.rows += met;
             let mut looks = stream::iter(page.items)
                 .map(|row| self.comparison.look_at_row(table, row, after.as_ref()))
@@ -56,6 +59,9 @@ impl<W: Whole> Running<W> {
                 self.note(left.as_slice()).await?;
             }
             drop(looks);
+            if self.comparison.is_forward {
+                self.note(&page.nameless.iter().map(|key| nameless(table, key)).collect::<Vec<_>>()).await?;
+            }
             looked_at.is_done = page.next.is_none();
             looked_at.after = page.next.as_ref().map(encode);
             notes.put(&name, Expected::Anything, &looked_at).await?;
@@ -63,6 +69,12 @@ impl<W: Whole> Running<W> {
         }
         Ok(looked_at)
     }
+}
+
+/// Something that is no entity. The source cannot be asked for it, and no repair removes it: people have to look.
+fn nameless(table: &str, key: &str) -> Difference {
+    let key = key.chars().take(NAMELESS_CHARS_MAX).collect();
+    Difference { key, table: table.to_owned(), kind: Kind::Extra, fields: Vec::new() }
 }
 
 /// Where it is noted how far the tables have been looked through.
@@ -135,10 +147,10 @@ impl<W: Whole> Comparison<W> {
     /// others may refuse what is not newer than what they have lost.
     async fn mend_row(&self, table: &'static str, stray: &Stray<W>) -> StoreResult<bool> {
         let Some(whole) = &stray.whole else {
-            if self.removes_extra {
+            if self.is_forward {
                 self.target.remove(table, &stray.row).await?;
             }
-            return Ok(self.removes_extra);
+            return Ok(self.is_forward);
         };
         let in_tables = self.in_tables(whole).await?;
         let decides = in_tables.first().is_some_and(|first| first.table == table);

@@ -38,6 +38,8 @@ pub(crate) struct Faults {
     permille: u64,
     /// Until then it does not answer at all.
     hangs: AtomicBool,
+    /// Whether there is something in every table that is no entity.
+    pub(crate) has_a_stranger: AtomicBool,
     pub(crate) late_writes: AtomicU64,
 }
 
@@ -48,6 +50,7 @@ impl Faults {
             is_on: AtomicBool::new(true),
             permille,
             hangs: AtomicBool::new(false),
+            has_a_stranger: AtomicBool::new(false),
             late_writes: AtomicU64::new(0),
         })
     }
@@ -196,7 +199,11 @@ impl<W: Whole> Movable<W> for Faulty<dyn Movable<W>> {
         after: Option<&Place>,
         limit: usize,
     ) -> StoreResult<Rows<W::Key>> {
-        self.faults.read(self.store.rows(table, after, limit)).await
+        let mut rows = self.faults.read(self.store.rows(table, after, limit)).await?;
+        if rows.next.is_none() && self.faults.has_a_stranger.load(Ordering::Relaxed) {
+            rows.nameless.push("stranger".to_owned());
+        }
+        Ok(rows)
     }
 
     async fn remove(&self, table: &'static str, row: &Row<W::Key>) -> StoreResult<()> {

@@ -2,7 +2,7 @@
 //! of it.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::Ordering},
     time::Duration,
 };
 
@@ -245,6 +245,34 @@ async fn a_comparison_that_finds_far_too_much_ends_and_says_what_was_not_looked_
     assert_eq!(outcome.differences, [(Kind::Missing, 10_000)].into());
     assert!(outcome.ranges < outcome.ranges_planned, "{outcome:?}");
     assert!(!status.verification.unwrap().is_green);
+}
+
+/// Nobody can copy it or ask for it, so it is for people to look at.
+#[tokio::test(start_paused = true)]
+async fn what_is_no_entity_is_found_in_the_target_and_left_to_people() {
+    let world = world();
+    world.entity.ready().await;
+    world.insert(vec![in_month(1, "2011-01")]).await;
+    world.target_faults.has_a_stranger.store(true, Ordering::Relaxed);
+    world.act(Action::Start).await;
+    world.bring(Phase::Verify).await;
+    let status = world.until("compared", |status| status.is_paused).await;
+    assert_eq!(status.outcomes.last().unwrap().differences, [(Kind::Extra, 1)].into());
+    let verification = status.verification.unwrap();
+    assert!(!verification.is_green);
+    assert_eq!(verification.first_differences[0].key, "stranger");
+
+    world.act(Action::Repair).await;
+    let status = world
+        .until("repaired", |status| {
+            status.outcomes.last().is_some_and(|last| last.purpose == Purpose::Repair)
+        })
+        .await;
+    assert_eq!(status.outcomes.last().unwrap().differences, [(Kind::Extra, 1)].into(), "it is still there");
+    world.target_faults.has_a_stranger.store(false, Ordering::Relaxed);
+    world.act(Action::Resume).await;
+    world.act(Action::Verify).await;
+    world.until("green", |status| status.verification.as_ref().is_some_and(|found| found.is_green)).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -401,7 +401,7 @@ impl<T: Trade> World<T> {
             pressure: Arc::new(Nobody),
             purpose: Purpose::Verify,
             number,
-            removes_extra: true,
+            is_forward: true,
         };
         let progress = Arc::<Progress>::default();
         let lives = Duration::from_millis(1_000 + self.chance.below(30_000));

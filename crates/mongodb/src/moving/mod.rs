@@ -128,16 +128,16 @@ impl<W: InDocuments> Moving<W> {
         self.link.overtake("moving_put", &self.collections[collection], older, update).await
     }
 
-    fn row((collection, stored): &Stored) -> StoreResult<Option<Row<W::Key>>> {
+    /// A row, or how to find what is none.
+    fn row((collection, stored): &Stored) -> StoreResult<Result<Row<W::Key>, String>> {
         let spot = Spot::of(*collection, stored)?;
         let Some(key) = W::key_at(*collection, spot.id.clone()) else {
-            tracing::warn!(table = W::COLLECTIONS[*collection], id = %spot.id, "a row is of no entity");
-            return Ok(None);
+            return Ok(Err(format!("_id {}", spot.id)));
         };
         // One that makes no sense says nothing, and is there.
         let facts =
             W::of_document(*collection, stored).map_or_else(|_| Facts::unreadable(), |whole| whole.facts());
-        Ok(Some(Row { key, facts, place: spot.with_version(stored)?.place()? }))
+        Ok(Ok(Row { key, facts, place: spot.with_version(stored)?.place()? }))
     }
 }
 
@@ -197,8 +197,14 @@ impl<W: InDocuments> Movable<W> for Moving<W> {
         let collection = collection_of::<W>(table)?;
         let range = Range { after: after.cloned(), to: None };
         let (found, next) = self.documents(collection..collection + 1, &range, limit).await?;
-        let rows: StoreResult<Vec<Option<Row<W::Key>>>> = found.iter().map(Self::row).collect();
-        Ok(Rows { items: rows?.into_iter().flatten().collect(), next })
+        let (mut items, mut nameless) = (Vec::new(), Vec::new());
+        for stored in &found {
+            match Self::row(stored)? {
+                Ok(row) => items.push(row),
+                Err(place) => nameless.push(place),
+            }
+        }
+        Ok(Rows { items, nameless, next })
     }
 
     /// Only as it was seen: somebody may have put a newer one there since.

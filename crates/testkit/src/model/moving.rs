@@ -140,7 +140,7 @@ impl<W: Modelled> Movable<W> for ModelStore {
         let scanned: Scanned<W> = self.scan(&Range { after: after.cloned(), to: None }, limit).await?;
         let items = scanned.items.into_iter().flatten();
         let row = |whole: W| Row { key: whole.key(), facts: whole.facts(), place: W::place(whole.key()) };
-        Ok(Rows { items: items.map(row).collect(), next: scanned.next })
+        Ok(Rows { items: items.map(row).collect(), nameless: Vec::new(), next: scanned.next })
     }
 
     async fn remove(&self, _table: &'static str, row: &Row<W::Key>) -> StoreResult<()> {

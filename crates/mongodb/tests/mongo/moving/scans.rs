@@ -87,6 +87,16 @@ async fn a_scan_gets_past_what_makes_no_sense() {
     // Its key is known, so it can be found and removed.
     let rows = side.moving.rows("orders", None, 100).await.unwrap();
     assert_eq!((rows.items.len(), rows.next), (ORDERS, None));
+    let mut nameless = strangers.clone().map(|stranger| format!("_id {stranger}"));
+    nameless.sort();
+    assert_eq!(
+        {
+            let mut met = rows.nameless;
+            met.sort();
+            met
+        },
+        nameless
+    );
     for row in rows.items.iter().filter(|row| spoilt.contains(&row.key)) {
         assert_eq!(row.facts, Facts::unreadable());
         side.moving.remove("orders", row).await.unwrap();

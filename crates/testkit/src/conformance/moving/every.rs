@@ -250,7 +250,7 @@ async fn rows<S: Subject>(
 ) -> Result<Vec<mobimir_core::moving::Row<Key<S>>>, Failure> {
     let (mut all, mut after) = (Vec::new(), None);
     for _ in 0..SCAN_STEPS_MAX {
-        let Rows { items, next } = answered(moving.rows(table, after.as_ref(), PAGE).await)?;
+        let Rows { items, nameless: _, next } = answered(moving.rows(table, after.as_ref(), PAGE).await)?;
         all.extend(items.into_iter().filter(|row| keys.contains(&row.key)));
         after = next;
         if after.is_none() {
