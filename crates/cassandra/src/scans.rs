@@ -211,6 +211,15 @@ pub(crate) fn apart<T>(items: Vec<Result<T, String>>) -> (Vec<T>, Vec<String>) {
     (named, nameless)
 }
 
+/// What stands in a table under a key that no entity has.
+pub(crate) fn no_entity(table: &str, key: &str) -> Unreadable {
+    let error = StoreError::Corrupt {
+        what: format!("Cassandra, {table}: expected the key of an entity"),
+        source: None,
+    };
+    Unreadable { key: format!("{key} in {table}"), error }
+}
+
 pub(crate) fn decoded<'a, T: DeserializeRow<'a, 'a>, U>(
     rows: &'a QueryRowsResult,
     what: &str,

@@ -15,4 +15,9 @@ while processes=$(find_servers "$1"); [ -n "$processes" ]; do
     done
     sleep 0.05
 done
-if [ "$2" = remove ]; then rm -rf "$1"; fi
+# A thread that was in the middle of something may still make a file.
+tries=0
+while [ "$2" = remove ] && ! rm -rf "$1" 2>/dev/null && [ "$tries" -lt 50 ]; do
+    tries=$((tries + 1))
+    sleep 0.1
+done

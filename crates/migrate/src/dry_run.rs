@@ -107,10 +107,9 @@ impl DryRun {
         let ends_at = tokio::time::Instant::now() + PROBE_TIME_MAX;
         let asked: Vec<bool> = stream::iter(wholes.iter().take(PROBED_ENTITIES).cloned())
             .map(|whole| async move {
-                // Those that there is no time for are not asked.
-                let is_due = tokio::time::Instant::now() < ends_at;
-                let answer = timeout_at(ends_at, target.in_tables(&whole));
-                if is_due { Some(matches!(answer.await, Ok(Ok(_)))) } else { None }
+                // Those that there is no time for say nothing.
+                let answer = timeout_at(ends_at, target.in_tables(&whole)).await;
+                answer.ok().map(|answer| answer.is_ok())
             })
             .buffer_unordered(PROBED_AT_ONCE)
             .filter_map(std::future::ready)
@@ -120,6 +119,9 @@ impl DryRun {
         if answered < asked.len() {
             let failed = asked.len() - answered;
             self.problems.push(format!("of {} questions to the target {failed} failed", asked.len()));
+        } else if asked.is_empty() && !wholes.is_empty() {
+            let waited = PROBE_TIME_MAX.as_secs();
+            self.problems.push(format!("the target has answered no question within {waited} seconds"));
         }
         self.target_per_s = rate(answered as u64, started.elapsed());
         let slower = [self.read_per_s, self.target_per_s].into_iter().flatten().reduce(f64::min);

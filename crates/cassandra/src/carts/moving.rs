@@ -11,7 +11,7 @@ use mobimir_core::{
     cart::Owner,
     moving::{
         Backlog, CartSide, Facts, Found, InTable, Mark, Movable, Place, Range, Row, Rows, Scanned, Side,
-        Unreadable, Whole, WholeCart,
+        Whole, WholeCart,
     },
     ports::{StoreError, StoreResult},
     time::{Day, Timestamp},
@@ -140,16 +140,10 @@ impl Movable<WholeCart> for CassandraCarts {
     async fn scan(&self, range: &Range, limit: usize) -> StoreResult<Scanned<WholeCart>> {
         let Inner { link, copies, .. } = &*self.inner;
         let step = scans::step(link, &[&copies.keys], range, limit).await?;
-        let keys = step.rows.map(|rows| decoded(&rows, "owners of carts", owner_of)).transpose()?;
-        let (mut owners, mut wrong) = (Vec::new(), Vec::new());
-        for key in keys.unwrap_or_default() {
-            match key {
-                Ok(owner) => owners.push(owner),
-                Err(error) => wrong.push(Err(Unreadable { key: format!("something in {CHANGES}"), error })),
-            }
-        }
+        let keys = step.rows.map(|rows| decoded(&rows, "owners of carts", named_owner)).transpose()?;
+        let (owners, nameless) = apart(keys.unwrap_or_default());
         let mut scanned = scans::read_each(owners, step.next, |owner| self.inner.whole(owner)).await?;
-        scanned.items.extend(wrong);
+        scanned.items.extend(nameless.into_iter().map(|key| Err(scans::no_entity(CHANGES, &key))));
         Ok(scanned)
     }
 

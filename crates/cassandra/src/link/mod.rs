@@ -136,7 +136,8 @@ impl Link {
         cql: &str,
     ) -> Result<Statement, crate::ConnectError> {
         let cql = cql.replace("{}", &self.keyspace);
-        Statement::prepare(&self.cluster, &self.settings, name, kind, &cql).await
+        // Dozens are prepared one after the other, and each would have room of its own on the stack of who opens a store.
+        Box::pin(Statement::prepare(&self.cluster, &self.settings, name, kind, &cql)).await
     }
 
     /// A read that sees every write that was acknowledged, wherever the writer was, also where the policy lets its own
@@ -148,7 +149,7 @@ impl Link {
     ) -> Result<Statement, crate::ConnectError> {
         let settings = statement::seeing_every_write(&self.settings);
         let cql = cql.replace("{}", &self.keyspace);
-        Statement::prepare(&self.cluster, &settings, name, Read, &cql).await
+        Box::pin(Statement::prepare(&self.cluster, &settings, name, Read, &cql)).await
     }
 
     /// When it is certain that nobody works any more at what was begun then, in microseconds.

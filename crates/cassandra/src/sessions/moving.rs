@@ -73,14 +73,17 @@ impl Movable<WholeSession> for CassandraSessions {
     async fn scan(&self, range: &Range, limit: usize) -> StoreResult<Scanned<WholeSession>> {
         let Inner { link, copies, .. } = &*self.inner;
         let step = scans::step(link, &[&copies.sessions, &copies.tokens], range, limit).await?;
-        let keys = match &step.rows {
-            None => Vec::new(),
+        let (keys, nameless) = match &step.rows {
+            None => (Vec::new(), Vec::new()),
             Some(rows) if step.table == 0 => {
-                decoded(rows, "ids of sessions", |(_, id, _): RawKey| SessionKey::Session(SessionId(id)))?
+                let key = |(_, id, _): RawKey| SessionKey::Session(SessionId(id));
+                (decoded(rows, "ids of sessions", key)?, Vec::new())
             }
-            Some(rows) => token_keys(rows)?.0,
+            Some(rows) => token_keys(rows)?,
         };
-        scans::read_each(keys, step.next, |key| self.inner.whole(key, false)).await
+        let mut scanned = scans::read_each(keys, step.next, |key| self.inner.whole(key, false)).await?;
+        scanned.items.extend(nameless.into_iter().map(|key| Err(scans::no_entity(TOKENS, &key))));
+        Ok(scanned)
     }
 
     async fn put(&self, wholes: Vec<WholeSession>, now: Timestamp) -> StoreResult<()> {

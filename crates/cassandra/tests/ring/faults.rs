@@ -153,9 +153,7 @@ fn asked(log: &RequestLog, address: Ipv4Addr) -> (usize, usize) {
 fn the_shop_goes_on_while_nodes_die_come_back_restart_and_join() {
     // A ring of its own: it ends with a fourth node.
     let _alone = support::alone();
-    // While one starts, the others are late.
-    let spec = RingSpec::for_tests(3).with("write_request_timeout", "10s");
-    let ring = Ring::ephemeral(&spec).expect("a ring can be started");
+    let ring = Ring::ephemeral(&support::patient(RingSpec::for_tests(3))).expect("a ring can be started");
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

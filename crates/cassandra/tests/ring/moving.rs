@@ -1,7 +1,7 @@
 //! What a migration asks of these stores, on a real ring.
 
 use mobimir_core::{
-    moving::{Facts, Movable, Movables, SessionKey, Whole, WholeOrder, WholeSession},
+    moving::{Facts, Movable, Movables, Range, SessionKey, Whole, WholeOrder, WholeSession},
     order::{Order, OrderStatus, StatusChange},
     policy::{Entity, StatusLayout},
     session::{Holder, RefreshToken, RefreshUse, Session, SessionState},
@@ -388,6 +388,11 @@ fn what_stands_under_a_key_that_nobody_has_is_told() {
         assert_eq!(nameless(&*carts, "carts_by_touch").await, [format!("{stranger} of day 7, shard 3")]);
         assert_eq!(nameless(&*carts, "cart_changes").await, [stranger]);
         assert_eq!(nameless(&*sessions, "refresh_tokens").await, ["hash 0xabcd"]);
+        // And where it is to be copied from there.
+        let met = carts.scan(&Range::default(), 100).await.unwrap().items;
+        let keys: Vec<String> =
+            met.into_iter().filter_map(Result::err).map(|unreadable| unreadable.key).collect();
+        assert_eq!(keys, [format!("owner_kind 9, owner {owner} in cart_changes")]);
     });
 }
 

@@ -29,12 +29,14 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 /// Before something is looked at again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-static RING: LazyLock<Ring> = LazyLock::new(|| {
-    // A node that is late is waited for. None dies here, so nobody waits in vain.
-    let patient = ["read_request_timeout", "write_request_timeout", "cas_contention_timeout"];
-    let spec = patient.into_iter().fold(RingSpec::for_tests(3), |spec, key| spec.with(key, "10s"));
-    Ring::ephemeral(&spec).expect("a ring can be started")
-});
+static RING: LazyLock<Ring> =
+    LazyLock::new(|| Ring::ephemeral(&patient(RingSpec::for_tests(3))).expect("a ring can be started"));
+
+/// Nodes that are late are waited for: while one starts, the others are.
+pub(crate) fn patient(spec: RingSpec) -> RingSpec {
+    let times = ["read_request_timeout", "write_request_timeout", "cas_contention_timeout"];
+    times.into_iter().fold(spec, |spec, time| spec.with(time, "10s"))
+}
 
 /// Who uses which keyspaces. A node of a test ring has room for some hundred tables, not for those of all tests.
 static IN_USE: Mutex<Vec<InUse>> = Mutex::new(Vec::new());

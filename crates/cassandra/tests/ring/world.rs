@@ -51,14 +51,16 @@ impl World {
         let embedded =
             EmbeddedStore::open(&dir.path().join("data"), &Options::default()).expect("a store").stores();
         let of = |entity| support::settings(policy, entity);
-        let carts = CassandraCarts::open(cluster.clone(), of(Entity::Carts), CartOptions::default());
-        let orders = CassandraOrders::open(
+        // Several worlds are made in one test, on the stack of one thread.
+        let carts =
+            Box::pin(CassandraCarts::open(cluster.clone(), of(Entity::Carts), CartOptions::default()));
+        let orders = Box::pin(CassandraOrders::open(
             cluster.clone(),
             of(Entity::Orders),
             policy.orders.buckets,
             Default::default(),
-        );
-        let sessions = CassandraSessions::open(cluster.clone(), of(Entity::Sessions));
+        ));
+        let sessions = Box::pin(CassandraSessions::open(cluster.clone(), of(Entity::Sessions)));
         let carts = Arc::new(carts.await.expect("carts can be opened"));
         let orders = Arc::new(orders.await.expect("orders can be opened"));
         let sessions = Arc::new(sessions.await.expect("sessions can be opened"));

@@ -30,7 +30,7 @@ use super::{
 use crate::state::AppState;
 
 /// How often, and how long apart, an order that is being placed elsewhere is asked for again.
-const TURNS_MAX: usize = 20;
+const TURNS_MAX: usize = 50;
 const TURN_WAIT_MS: u64 = 150;
 
 const PAYMENT_METHODS: [(&str, &str); 3] =

@@ -129,7 +129,7 @@ impl Mongo {
             fs::write(&initiated, "").trying(|| format!("cannot write {}", initiated.display()))?;
         }
         self.wait_ready()?;
-        progress(Step::Elected { who: self.servers.get(self.primary()?)?.name });
+        progress(Step::Elected { who: self.servers.get(self.wait_primary()?)?.name });
         Ok(())
     }
 
@@ -266,7 +266,8 @@ impl Mongo {
     /// The primary hands over to a secondary that has caught up. Returns the one that is primary then: another one, if
     /// there is another that may be.
     pub fn step_down(&self) -> Result<u16, LabError> {
-        let (id, before) = self.elected().ok_or(LabError::NoPrimary { waited: Duration::ZERO })?;
+        let (id, before) = process::wait_for(ELECTION_BOUND, || self.elected())
+            .ok_or(LabError::NoPrimary { waited: ELECTION_BOUND })?;
         let command = doc! {
             "replSetStepDown": STEP_DOWN_SECONDS,
             "secondaryCatchUpPeriodSecs": STEP_DOWN_CATCH_UP_SECONDS,

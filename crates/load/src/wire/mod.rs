@@ -130,7 +130,7 @@ impl Wire {
             if let Some((_, at)) = wire.broken.first() {
                 return Err(wire.connections[*at].refusal());
             }
-            if Instant::now() >= until {
+            if wire.free.len() < connections && Instant::now() >= until {
                 return Err(io::ErrorKind::TimedOut.into());
             }
         }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::{
-    Answer, Client, Customer, Process,
+    Answer, Client, Customer, Process, servers,
     shop::{guest, items, operator, product, settled_stock, stock, unique},
 };
 
@@ -394,6 +394,7 @@ async fn a_refresh_token_works_once() {
         })
         .collect();
     let mut pairs: Vec<Value> = Vec::new();
+    let mut is_seen_twice = false;
     for answer in tries {
         let answer = answer.await.unwrap();
         match answer.status.as_u16() {
@@ -402,12 +403,18 @@ async fn a_refresh_token_works_once() {
             401 => {
                 let code = answer.json()["code"].clone();
                 assert!(code == "refresh_token_used" || code == "bad_refresh_token", "{code}");
+                is_seen_twice = true;
             }
             503 => {}
             _ => panic!("{answer:?}"),
         }
     }
     assert!(pairs.len() <= 1, "{}", pairs.len());
+    if !is_seen_twice {
+        // All others were told to come later, which servers that are very slow may do.
+        assert!(servers::are_real(), "nobody was told that it was used");
+        return;
+    }
     for pair in &pairs {
         let token = pair["token"].as_str().unwrap();
         Client::with_token(&host, token).get("/v1/cart").await.problem(401, "unauthorized");

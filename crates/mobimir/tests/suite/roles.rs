@@ -16,7 +16,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::{
-    load::{GENTLE, ended, load_on},
+    load::{ended, load_on},
     support::{
         Client, Customer, Process,
         nginx::Nginx,
@@ -32,6 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const DRAIN_MS: &str = "5000";
 /// Less than `deploy/rolling-restart` takes, so that nginx does not know yet that the last one is back.
 const BETWEEN_RESTARTS: Duration = Duration::from_millis(1_000);
+/// Beside eight processes, a ring and mongod on a machine with two cores.
+const RATE: [&str; 4] = ["--rate", "60", "--connections", "16"];
 /// Every instance, by its role and its address in `deploy/nginx/mobimir`.
 const INSTANCES: [(&str, &str); 8] = [
     ("all", "10.0.0.11:8080"),
@@ -255,7 +257,7 @@ async fn each_answers_for_its_own(several: &Several) {
 async fn a_rolling_restart_fails_nobody(mut several: Several, dir: &Path) {
     let (host, out) = (several.nginx.host.clone(), dir.join("report"));
     // It is ended when all have been restarted.
-    let load = load_on(&host, &out, GENTLE, &["--for", "20m"]).spawn().unwrap();
+    let load = load_on(&host, &out, RATE, &["--for", "20m"]).spawn().unwrap();
     until_it_sells(&several.hosts(&["orders"])).await;
 
     // Meanwhile somebody fills up a shelf, and nothing of it may count twice; somebody else looks at pages.
@@ -303,7 +305,7 @@ async fn a_rolling_restart_fails_nobody(mut several: Several, dir: &Path) {
     eprintln!(
         "{answered} answers, {filled} changes of stock, {seen} pages, none failed; the role all stepped in {stepped_in} times"
     );
-    assert!(answered > 1_000, "{said}");
+    assert!(answered > 300, "{said}");
     for check in ["orders", "histories", "unasked_orders", "carts", "stock", "invariants"] {
         assert!(report["findings"][check]["looked_at"].as_u64().unwrap() > 0, "{check}: {said}");
         assert_eq!(report["findings"][check]["wrong"], 0, "{check}: {said}");

@@ -52,7 +52,11 @@ pub(crate) async fn fresh(mongo: &'static Mongo, entities: &[Entity]) -> Fresh {
     let database = format!("t{}", random.map(|byte| format!("{byte:02x}")).concat());
     let deployment = connect(mongo, &database).await;
     for entity in entities {
-        schema::apply(&deployment, &schema::collections(*entity)).await.expect("its collections");
+        // What is there stays. On a machine that also builds another may be elected meanwhile.
+        let started = Instant::now();
+        while let Err(error) = schema::apply(&deployment, &schema::collections(*entity)).await {
+            assert!(started.elapsed() < PATIENCE, "its collections: {error}");
+        }
     }
     Fresh { deployment, mongo, database }
 }

@@ -2,10 +2,13 @@
 
 use std::time::Instant;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::world::{PATIENCE, World, blocking};
-use crate::support::process::{OPERATOR, program};
+use crate::support::{
+    process::{OPERATOR, program},
+    shop::operator,
+};
 
 /// What the page and the terminal show, by its name in the answer.
 const SHOWN: [&str; 25] = [
@@ -35,6 +38,19 @@ const SHOWN: [&str; 25] = [
     "outcomes",
     "timeline",
 ];
+
+/// Nothing stands in the way. That the target is slow to open or to answer is told as such, and is so on some machines.
+pub(crate) async fn unhindered_plan(host: &str, entity: &str) {
+    let started = Instant::now();
+    loop {
+        let plan = operator(host).get(&format!("/v1/ops/migrations/{entity}/plan")).await.expect(200);
+        assert!(plan["entities"].as_u64().unwrap() > 0, "{plan:#}");
+        if plan["problems"] == json!([]) && plan["copying_s"].is_u64() {
+            return;
+        }
+        assert!(started.elapsed() < PATIENCE, "{plan:#}");
+    }
+}
 
 /// Says what moving the orders would be. Nothing is written, so it may be asked while they move.
 pub(crate) async fn plan(host: &str) {

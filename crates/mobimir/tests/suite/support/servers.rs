@@ -19,7 +19,9 @@ const TABLES_IN_MAX: Duration = Duration::from_secs(180);
 
 static SERVERS: LazyLock<Option<Servers>> = LazyLock::new(|| {
     let policy = std::env::var(POLICY_VARIABLE).ok().filter(|policy| !policy.is_empty())?;
-    Some(Servers::start(policy, &RingSpec::for_tests(1)))
+    let patient = ["read_request_timeout", "write_request_timeout"];
+    let spec = patient.into_iter().fold(RingSpec::for_tests(1), |spec, time| spec.with(time, "8s"));
+    Some(Servers::start(policy, &spec))
 });
 
 /// A ring of one data centre and mongod.
@@ -41,14 +43,19 @@ pub(crate) fn policy_name() -> &'static str {
 
 /// A policy under which a checkout that nobody finishes is given up soon, as it is placed in this run.
 pub(crate) fn hasty_policy() -> String {
-    const DEFAULT: &str = include_str!("../../../../../policies/default.toml");
     match &*SERVERS {
         None => "[times]\ncheckout_deadline = \"1s\"\n".to_owned(),
-        Some(servers) => {
-            assert_eq!(servers.policy, "default", "only that policy is known here");
-            DEFAULT.replace("checkout_deadline = \"15s\"", "checkout_deadline = \"1s\"")
-        }
+        Some(_) => patient_policy().replace("checkout_deadline = \"15s\"", "checkout_deadline = \"1s\""),
     }
+}
+
+/// The policy of the shops of this run, but a server is waited for longer: a machine that also builds can be slow.
+fn patient_policy() -> String {
+    const DEFAULT: &str = include_str!("../../../../../policies/default.toml");
+    assert_eq!(policy_name(), "default", "only that policy is known here");
+    let policy = DEFAULT.replace(".cassandra]\n", ".cassandra]\ntimeout = \"9s\"\n");
+    assert_eq!(policy.matches("timeout = \"9s\"").count(), 3, "{policy}");
+    policy
 }
 
 /// A server that was ended with `kill -9`, if this run has one.
@@ -86,7 +93,12 @@ pub(crate) fn environment(data: &Path, tables: Tables) -> Vec<(&'static str, Str
     data.hash(&mut name);
     // One process' shops, so that those of another run are others.
     std::process::id().hash(&mut name);
-    servers.environment(&format!("t{:016x}", name.finish()), tables)
+    let mut environment = servers.environment(&format!("t{:016x}", name.finish()), tables);
+    let policy = data.with_extension("policy.toml");
+    std::fs::write(&policy, patient_policy()).expect("a policy can be written beside the data");
+    // The later one counts.
+    environment.push(("MOBIMIR_POLICY", policy.to_str().expect("a path").to_owned()));
+    environment
 }
 
 impl Servers {
