@@ -16,7 +16,7 @@ mod meter;
 mod retry;
 mod statement;
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::{Either, join_all, select};
 use mobimir_core::{
@@ -409,7 +409,7 @@ impl Link {
             let answer = if may_repeat {
                 asked_twice_if_slow(&send, sent_at, give_up_at).await
             } else {
-                timeout_at(give_up_at, send()).await.ok()
+                timeout_at(give_up_at, Box::pin(send())).await.ok()
             };
             let failure = match answer {
                 Some(Ok(result)) => break Ok(result),
@@ -444,7 +444,8 @@ async fn asked_twice_if_slow<T: Answer, F: Sending<T>>(
     sent_at: Instant,
     give_up_at: Instant,
 ) -> Option<Result<T, ExecutionError>> {
-    let mut first = pin!(send());
+    // The driver's requests are large, and everybody up to the shop would carry them on the stack.
+    let mut first = Box::pin(send());
     let ask_again_at = sent_at + SPECULATE_AFTER;
     // One timer as long as all goes well: they cost as much as the rest of this file.
     if let Ok(answer) = timeout_at(ask_again_at.min(give_up_at), &mut first).await {
@@ -453,8 +454,9 @@ async fn asked_twice_if_slow<T: Answer, F: Sending<T>>(
     if ask_again_at >= give_up_at {
         return None;
     }
+    let second = Box::pin(send());
     let either = async {
-        match select(first, pin!(send())).await {
+        match select(first, second).await {
             Either::Left((Err(_), second)) => second.await,
             Either::Right((Err(_), first)) => first.await,
             Either::Left((answer, _)) | Either::Right((answer, _)) => answer,

@@ -29,6 +29,13 @@ pub(crate) enum Variants {
 pub(crate) struct Statement {
     name: &'static str,
     kind: StatementKind,
+    // Stores have dozens of statements, and are made on the stack.
+    forms: Box<Forms>,
+}
+
+/// A statement in all its variants.
+#[derive(Clone)]
+struct Forms {
     usual: PreparedStatement,
     degraded: PreparedStatement,
     surviving: PreparedStatement,
@@ -79,7 +86,7 @@ impl Statement {
         if kind == StatementKind::Read {
             degraded.set_execution_profile_handle(Some(cluster.surviving_profile()));
         }
-        Ok(Self { name, kind, usual, degraded, surviving, serial })
+        Ok(Self { name, kind, forms: Box::new(Forms { usual, degraded, surviving, serial }) })
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -88,16 +95,16 @@ impl Statement {
 
     pub(super) fn at(&self, variant: Variants) -> &PreparedStatement {
         match variant {
-            Variants::Usual => &self.usual,
-            Variants::Degraded => &self.degraded,
-            Variants::Surviving => &self.surviving,
-            Variants::Serial => &self.serial,
+            Variants::Usual => &self.forms.usual,
+            Variants::Degraded => &self.forms.degraded,
+            Variants::Surviving => &self.forms.surviving,
+            Variants::Serial => &self.forms.serial,
         }
     }
 
     /// The same read, of all replicas everywhere: what differs is repaired before it answers.
     pub(crate) fn of_all_replicas(&self) -> PreparedStatement {
-        let mut all = self.usual.clone();
+        let mut all = self.forms.usual.clone();
         all.set_consistency(Consistency::All);
         all
     }
@@ -123,7 +130,7 @@ impl BatchOf {
         usual.set_execution_profile_handle(Some(profile));
         usual.set_consistency(consistency(settings.write));
         for statement in of {
-            usual.append_statement(statement.usual.clone());
+            usual.append_statement(statement.forms.usual.clone());
         }
         let mut degraded = usual.clone();
         degraded.set_consistency(Consistency::LocalQuorum);
