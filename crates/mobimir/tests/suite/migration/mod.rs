@@ -27,7 +27,7 @@ use crate::{
     support::{Client, servers, shop::operator},
 };
 
-/// `all` where there is time for every fault in every phase.
+/// Other faults than those of [`SCHEDULE`], where there is time for them.
 const FAULTS_VARIABLE: &str = "MOBIMIR_MIGRATION_FAULTS";
 /// Set where there is time for all of them to go up once more, to the end.
 const LONG_VARIABLE: &str = "MOBIMIR_MIGRATION_LONG";
@@ -47,14 +47,16 @@ const SCHEDULE: [(When, Fault); 6] = [
 
 fn schedule() -> Vec<(When, Fault)> {
     match std::env::var(FAULTS_VARIABLE) {
-        Ok(all) if all == "all" => {
-            When::ALL.into_iter().flat_map(|when| Fault::ALL.map(|fault| (when, fault))).collect()
-        }
         Ok(some) => {
-            // As they are printed, one after the other: `Handover KillInstance, WayBack Rollback`.
-            let named = |pair: &(When, Fault)| some.contains(&format!("{:?} {:?}", pair.0, pair.1));
-            let all = When::ALL.into_iter().flat_map(|when| Fault::ALL.map(|fault| (when, fault)));
-            all.filter(named).collect()
+            // As they are printed, one after the other, or all of a phase: `Handover KillInstance, WayBack`.
+            let named = |(when, fault): &(When, Fault)| {
+                let (all, one) = (format!("{when:?}"), format!("{when:?} {fault:?}"));
+                some.split(',').map(str::trim).any(|name| name == all || name == one)
+            };
+            let every = When::ALL.into_iter().flat_map(|when| Fault::ALL.map(|fault| (when, fault)));
+            let named: Vec<(When, Fault)> = every.filter(named).collect();
+            assert!(!named.is_empty(), "{FAULTS_VARIABLE} names no fault: {some}");
+            named
         }
         Err(_) => SCHEDULE.to_vec(),
     }
