@@ -295,6 +295,7 @@ fn settings(config: &Config, homes: &Homes<'_>, order_buckets: BucketCount) -> S
     let policy = homes.policy();
     let orders = policy.placement(Entity::Orders);
     ShopSettings {
+        request_ms_max: i64::try_from(config.limits.request_ms_max).unwrap_or(i64::MAX / 2),
         zones: config.zones.clone(),
         checkout_deadline_ms: policy.checkout_deadline_ms(),
         session_ttl_ms: policy.session_ttl_ms(),

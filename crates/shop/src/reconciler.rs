@@ -13,10 +13,10 @@ use mobimir_core::{
 
 use crate::{MoveOrderError, PlaceOrderError, Shop};
 
-/// How long a hold may wait before somebody looks whether it was forgotten. Longer than any request takes.
-const HOLD_LOOK_MS: i64 = 20_000;
-/// How long after a guest's session was closed no request of that session can still be running.
-const MERGE_LOOK_MS: i64 = 15_000;
+/// So much longer than any request takes a hold may wait before somebody looks whether it was forgotten.
+const HOLD_LOOK_BEYOND_REQUESTS_MS: i64 = 10_000;
+/// So much later than the longest request no request of a guest's session that was closed can still be running.
+const MERGE_LOOK_BEYOND_REQUESTS_MS: i64 = 5_000;
 const BATCH_ITEMS_MAX: usize = 256;
 const AUDIT_PRODUCTS_PER_PASS: usize = 200;
 const PERIOD: Duration = Duration::from_secs(1);
@@ -138,7 +138,8 @@ impl Shop {
     /// Holds that outlived their run: of a run that lost, of one that placed them after everything was settled, of a
     /// cancellation that was never decided.
     async fn reconcile_holds(&self, done: &mut Reconciled) -> Result<(), StoreError> {
-        let placed_before = self.now().plus_ms(-HOLD_LOOK_MS);
+        let looked_at_after_ms = self.settings().request_ms_max + HOLD_LOOK_BEYOND_REQUESTS_MS;
+        let placed_before = self.now().plus_ms(-looked_at_after_ms);
         let mut after = None;
         loop {
             let products = self.stores().products.with_holds(placed_before, after, BATCH_ITEMS_MAX).await?;
@@ -190,7 +191,10 @@ impl Shop {
 
     async fn reconcile_merges(&self, done: &mut Reconciled) -> Result<(), StoreError> {
         let now = self.now();
-        let closed_before = now.plus_ms(-(MERGE_LOOK_MS + self.settings().session_cache_ms));
+        let settings = self.settings();
+        let looked_at_after_ms =
+            settings.request_ms_max + MERGE_LOOK_BEYOND_REQUESTS_MS + settings.session_cache_ms;
+        let closed_before = now.plus_ms(-looked_at_after_ms);
         for guest in self.stores().sessions.unmerged(closed_before, BATCH_ITEMS_MAX, now).await? {
             match self.finish_merge(&guest).await {
                 Ok(()) => done.merges += 1,

@@ -7,6 +7,8 @@ use mobimir_core::{id::OrderId, time::Timestamp, zone::Zone};
 #[derive(Clone, Debug)]
 pub struct ShopSettings {
     pub zones: Vec<Zone>,
+    /// How long any request may take.
+    pub request_ms_max: i64,
     pub checkout_deadline_ms: i64,
     /// How long a request may spend on a checkout, waiting for a full hold list included.
     pub checkout_request_ms_max: i64,
@@ -36,6 +38,7 @@ impl Default for ShopSettings {
             ["MSK", "SPB", "EKB", "NSK"].into_iter().filter_map(|code| Zone::parse(code).ok()).collect();
         Self {
             zones,
+            request_ms_max: 10_000,
             checkout_deadline_ms: 15_000,
             checkout_request_ms_max: 8_000,
             session_ttl_ms: 30 * DAY_MS,

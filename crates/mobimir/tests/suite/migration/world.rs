@@ -135,8 +135,6 @@ impl World {
         environment.extend([
             ("MOBIMIR_MIGRATIONS", "true".to_owned()),
             ("MOBIMIR_MIGRATION_SHADOW_PERCENT", "30".to_owned()),
-            // Longer than any of the stores is waited for.
-            ("MOBIMIR_LIMITS_REQUEST_MS_MAX", "60000".to_owned()),
             ("MOBIMIR_READ_AFTER_KEY", "the same for both of them".to_owned()),
         ]);
         let instance = |name| Instance { name, host: free_host(), process: None, started_ms: 0..=0 };
