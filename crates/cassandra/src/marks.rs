@@ -5,11 +5,16 @@
 //! does not go by being copied; unless it is so old that nobody can still be at it, or it is known that nobody writes, and
 //! then the entity is read after everything that was being decided about it is.
 //!
-//! Every write has a mark of its own under its own seal, so that removing one never touches that of a later write.
+//! Every write has a mark of its own under its own seal, so that removing one never touches that of a later write, or of
+//! one at the same time on another instance. The seal says when the mark was left. Nothing else does: a replica may hear that
+//! a write is over before it hears that it began, and a read that asks two replicas one after the other may meet no more.
 
 use std::{
     collections::{BTreeSet, HashSet},
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use futures_util::{
@@ -19,9 +24,10 @@ use futures_util::{
 use mobimir_core::{
     moving::{Backlog, Mark},
     ports::{StoreError, StoreResult},
+    secret,
     time::Timestamp,
 };
-use scylla::{response::PagingState, value::CqlTimestamp};
+use scylla::response::PagingState;
 
 use crate::{
     ConnectError, StatementKind,
@@ -35,6 +41,7 @@ pub(crate) struct Marks {
     of_key: Statement,
     all: Statement,
     remove: Statement,
+    seals: Seals,
     /// Marks that stood when nobody wrote, by key and seal. They are over, whether they know it or not.
     abandoned: Mutex<HashSet<(Vec<u8>, i64)>>,
 }
@@ -60,8 +67,11 @@ const SHARDS: u8 = 32;
 const SHARDS_AT_ONCE: usize = 8;
 const MARKS_AT_ONCE: usize = 32;
 
-/// key, seal, since
-type Raw<'a> = (&'a [u8], i64, CqlTimestamp);
+/// Milliseconds, and below them a number that no other mark of that millisecond has: instances count on from wherever
+/// chance puts them.
+struct Seals(AtomicU32);
+
+const SEAL_NUMBER_BITS: u32 = 22;
 
 impl Marks {
     pub(crate) async fn open(link: &Link) -> Result<Self, ConnectError> {
@@ -71,7 +81,7 @@ impl Marks {
                 .prepare(
                     "mark",
                     Write,
-                    "INSERT INTO {}.unmirrored (shard, key, seal, since) VALUES (?, ?, ?, ?) USING TIMESTAMP ?",
+                    "INSERT INTO {}.unmirrored (shard, key, seal) VALUES (?, ?, ?) USING TIMESTAMP ?",
                 )
                 .await?,
             close: link
@@ -82,13 +92,10 @@ impl Marks {
                 )
                 .await?,
             of_key: link
-                .prepare_seeing(
-                    "marks",
-                    "SELECT seal, since, is_over FROM {}.unmirrored WHERE shard = ? AND key = ?",
-                )
+                .prepare_seeing("marks", "SELECT seal, is_over FROM {}.unmirrored WHERE shard = ? AND key = ?")
                 .await?,
             all: link
-                .prepare_seeing("all_marks", "SELECT key, seal, since FROM {}.unmirrored WHERE shard = ?")
+                .prepare_seeing("all_marks", "SELECT key, seal FROM {}.unmirrored WHERE shard = ?")
                 .await?,
             remove: link
                 .prepare(
@@ -97,6 +104,7 @@ impl Marks {
                     "DELETE FROM {}.unmirrored USING TIMESTAMP ? WHERE shard = ? AND key = ? AND seal = ?",
                 )
                 .await?,
+            seals: Seals::default(),
             abandoned: Mutex::default(),
         })
     }
@@ -124,13 +132,11 @@ impl Marks {
     }
 
     async fn leave<K: MarkedKey>(&self, link: &Link, keys: &[K]) -> StoreResult<Vec<Mark<K>>> {
-        let since = stamps::real_now();
-        let mark = |key: &K| Mark { key: *key, since, seal: link.stamps().next().cast_unsigned() };
-        let marks: Vec<Mark<K>> = keys.iter().map(mark).collect();
+        let now = stamps::real_now();
+        let marks: Vec<Mark<K>> = keys.iter().map(|key| mark_of(*key, self.seals.next(now))).collect();
         let left = marks.iter().map(|mark| async move {
             let (shard, key, seal) = row_key(mark);
-            let since = CqlTimestamp(mark.since.as_millis());
-            link.write(&self.leave, (shard, key, seal, since, seal), mark.key.owed()).await
+            link.write(&self.leave, (shard, key, seal, stamp(mark)), mark.key.owed()).await
         });
         try_join_all(left).await?;
         Ok(marks)
@@ -138,22 +144,22 @@ impl Marks {
 
     async fn close<K: MarkedKey>(&self, link: &Link, mark: &Mark<K>) -> StoreResult<()> {
         let (shard, key, seal) = row_key(mark);
-        link.write(&self.close, (seal, shard, key, seal), mark.key.owed()).await
+        link.write(&self.close, (stamp(mark), shard, key, seal), mark.key.owed()).await
     }
 
     pub(crate) async fn of<K: MarkedKey>(&self, link: &Link, key: K) -> StoreResult<Marked<K>> {
         let bytes = key.to_bytes();
         let rows = link.read(&self.of_key, (shard(&bytes), bytes.as_slice())).await?;
-        let given_up_us = stamps::real_now().as_millis() * 1_000 - link.given_up_after_us();
+        let given_up = stamps::real_now().plus_ms(-link.given_up_after_us() / 1_000);
         let mut marked = Marked { marks: Vec::new(), is_in_doubt: false };
         let abandoned = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
-        let read = rows.rows::<(i64, CqlTimestamp, Option<bool>)>();
+        let read = rows.rows::<(i64, Option<bool>)>();
         for row in read.map_err(|error| damaged("a mark", error))? {
-            let (seal, since, is_over) = row.map_err(|error| damaged("a mark", error))?;
-            let is_over = is_over == Some(true);
-            if is_over || seal < given_up_us || abandoned.contains(&(bytes.clone(), seal)) {
+            let (seal, is_over) = row.map_err(|error| damaged("a mark", error))?;
+            let (mark, is_over) = (mark_of(key, seal), is_over == Some(true));
+            if is_over || mark.since < given_up || abandoned.contains(&(bytes.clone(), seal)) {
                 marked.is_in_doubt |= !is_over;
-                marked.marks.push(mark_of(key, seal, since));
+                marked.marks.push(mark);
             }
         }
         Ok(marked)
@@ -206,13 +212,13 @@ impl Marks {
         let mut from = PagingState::start();
         loop {
             let (rows, next) = link.read_page(&self.all, (shard,), from).await?;
-            for row in rows.rows::<Raw<'_>>().map_err(|error| damaged("a mark", error))? {
-                let (key, seal, since) = row.map_err(|error| damaged("a mark", error))?;
+            for row in rows.rows::<(&[u8], i64)>().map_err(|error| damaged("a mark", error))? {
+                let (key, seal) = row.map_err(|error| damaged("a mark", error))?;
                 let key = K::from_bytes(key).ok_or_else(|| StoreError::Corrupt {
                     what: format!("expected the key of a mark, got {} bytes", key.len()),
                     source: None,
                 })?;
-                marks.push(mark_of(key, seal, since));
+                marks.push(mark_of(key, seal));
             }
             match next {
                 Some(state) if marks.len() < limit => from = state,
@@ -226,7 +232,7 @@ impl Marks {
             .map(|mark| async move {
                 let (shard, key, seal) = row_key(&mark);
                 // Later than whatever is written of this mark, and of no other.
-                link.write(&self.remove, (seal.saturating_add(1), shard, key, seal), mark.key.owed()).await
+                link.write(&self.remove, (stamp(&mark) + 1, shard, key, seal), mark.key.owed()).await
             })
             .buffer_unordered(MARKS_AT_ONCE)
             .try_collect()
@@ -240,8 +246,26 @@ impl Marks {
     }
 }
 
-fn mark_of<K>(key: K, seal: i64, since: CqlTimestamp) -> Mark<K> {
-    Mark { key, since: Timestamp::from_millis(since.0), seal: seal.cast_unsigned() }
+impl Default for Seals {
+    fn default() -> Self {
+        Self(AtomicU32::new(u32::from_le_bytes(secret::random_bytes())))
+    }
+}
+
+impl Seals {
+    fn next(&self, now: Timestamp) -> i64 {
+        let number = self.0.fetch_add(1, Ordering::Relaxed) % (1 << SEAL_NUMBER_BITS);
+        now.as_millis() << SEAL_NUMBER_BITS | i64::from(number)
+    }
+}
+
+fn mark_of<K>(key: K, seal: i64) -> Mark<K> {
+    Mark { key, since: Timestamp::from_millis(seal >> SEAL_NUMBER_BITS), seal: seal.cast_unsigned() }
+}
+
+/// Of all that is written of a mark.
+fn stamp<K>(mark: &Mark<K>) -> i64 {
+    mark.since.as_millis() * 1_000
 }
 
 fn row_key<K: MarkedKey>(mark: &Mark<K>) -> (i8, Vec<u8>, i64) {
@@ -252,4 +276,19 @@ fn row_key<K: MarkedKey>(mark: &Mark<K>) -> (i8, Vec<u8>, i64) {
 /// Keys are random, down to their last byte.
 fn shard(key: &[u8]) -> i8 {
     (key.last().copied().unwrap_or_default() % SHARDS).cast_signed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seal_says_when_and_no_other_mark_has_it() {
+        let now = stamps::real_now();
+        let instances = [Seals::default(), Seals(AtomicU32::new(u32::MAX - 7)), Seals(AtomicU32::new(1_000))];
+        let seals: Vec<i64> = instances.iter().flat_map(|seals| (0..100).map(|_| seals.next(now))).collect();
+        assert_eq!(seals.iter().collect::<HashSet<_>>().len(), seals.len());
+        assert!(seals.iter().all(|seal| mark_of((), *seal).since == now));
+        assert!(instances[0].next(now.plus_ms(1)) > *seals.iter().max().unwrap());
+    }
 }

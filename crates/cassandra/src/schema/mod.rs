@@ -173,7 +173,6 @@ fn unmirrored(entity_options: &TableOptions) -> Table {
             ("shard", "tinyint"),
             ("key", "blob"),
             ("seal", "bigint"),
-            ("since", "timestamp"),
             ("is_over", "boolean"),
         ]),
         partition_key: vec!["shard"],

@@ -104,15 +104,34 @@ fn a_write_that_fails_leaves_its_mark() {
 
         // One that was left an hour ago goes by being copied.
         let old = order(user(), "old", SystemClock.now()).id;
-        let (seal, shard) = (first_write_us(), old.as_bytes()[15] % 32);
+        let (left_us, shard) = (first_write_us(), old.as_bytes()[15] % 32);
+        let (seal, keyspace) = ((left_us / 1_000) << 22, fresh.cluster.keyspace(Entity::Orders));
         let cql = format!(
-            "INSERT INTO {}.unmirrored (shard, key, seal, since) VALUES ({shard}, 0x{}, {seal}, 5) \
-            USING TIMESTAMP {seal}",
-            fresh.cluster.keyspace(Entity::Orders),
+            "INSERT INTO {keyspace}.unmirrored (shard, key, seal) VALUES ({shard}, 0x{}, {seal}) \
+            USING TIMESTAMP {left_us}",
             old.0.simple()
         );
         run(&fresh, &cql).await;
         let found = side.moving.whole(old).await.unwrap();
+        assert_eq!((found.whole, found.marks.len()), (None, 1));
+        assert_eq!(found.marks[0].since.as_millis(), left_us / 1_000);
+        side.moving.mirrored(&found.marks).await.unwrap();
+        assert_eq!(side.moving.backlog().await.unwrap().entities, 1);
+
+        // So does one of which it is known that its write is over, and not yet that it began.
+        let (now_ms, early) = (SystemClock.now().as_millis(), order(user(), "early", SystemClock.now()).id);
+        let cql = format!(
+            "UPDATE {keyspace}.unmirrored USING TIMESTAMP {} SET is_over = true \
+            WHERE shard = {} AND key = 0x{} AND seal = {}",
+            now_ms * 1_000,
+            early.as_bytes()[15] % 32,
+            early.0.simple(),
+            now_ms << 22,
+        );
+        run(&fresh, &cql).await;
+        let marked = side.moving.unmirrored(10).await.unwrap();
+        assert!(marked.iter().any(|mark| mark.key == early && mark.since.as_millis() == now_ms));
+        let found = side.moving.whole(early).await.unwrap();
         assert_eq!((found.whole, found.marks.len()), (None, 1));
         side.moving.mirrored(&found.marks).await.unwrap();
         assert_eq!(side.moving.backlog().await.unwrap().entities, 1);
