@@ -48,6 +48,10 @@ impl World {
     pub(crate) fn shop(&self, faults: Faults) -> Shop {
         // Cheap passwords: the tests are not about them.
         let settings = ShopSettings { password_memory_kib: 8, ..ShopSettings::default() };
+        self.shop_with(settings, faults)
+    }
+
+    pub(crate) fn shop_with(&self, settings: ShopSettings, faults: Faults) -> Shop {
         Shop::with_faults(self.stores.clone(), self.clock.clone(), settings, faults)
     }
 
