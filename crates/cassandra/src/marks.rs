@@ -71,7 +71,7 @@ const MARKS_AT_ONCE: usize = 32;
 /// chance puts them.
 struct Seals(AtomicU32);
 
-const SEAL_NUMBER_BITS: u32 = 22;
+const SEAL_NUMBER_BITS: u32 = 20;
 
 impl Marks {
     pub(crate) async fn open(link: &Link) -> Result<Self, ConnectError> {

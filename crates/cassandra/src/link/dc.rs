@@ -225,9 +225,15 @@ impl Statements {
                 "DELETE FROM {}.owed USING TIMESTAMP ? WHERE shard = ? AND key = ?",
             )
             .await?,
-            record: prepare("record", "INSERT INTO {}.state (name, value, at) VALUES (?, ?, ?)").await?,
+            record: prepare(
+                "record",
+                "INSERT INTO {}.state (name, value, at) VALUES (?, ?, ?) USING TIMESTAMP ?",
+            )
+            .await?,
             recorded: settings.replication.keys().map(recorded_in).collect(),
-            clear: prepare_surviving("clear", "DELETE FROM {}.state WHERE name = ?").await?,
+            // What is recorded since then stays.
+            clear: prepare_surviving("clear", "DELETE FROM {}.state USING TIMESTAMP ? WHERE name = ?")
+                .await?,
             probe,
         })
     }
@@ -260,11 +266,16 @@ impl Shared {
             reason = %failure,
             "a data centre is lost: written at LOCAL_QUORUM until it is back and has what was written meanwhile"
         );
-        let now = CqlTimestamp(stamps::real_now().as_millis());
-        let record = (DEGRADED, self.cluster.surviving_dc(), now);
-        if let Err(error) = self.cluster.session().execute_unpaged(&statements.record, record).await {
-            tracing::warn!(entity = %self.entity, %error, "that could not be written down for the other instances");
+        if let Err(error) = self.record(statements).await {
+            tracing::warn!(entity = %self.entity, %error, "that could not be written down for the other instances yet");
         }
+    }
+
+    async fn record(&self, statements: &Statements) -> Result<(), Failure> {
+        let now = CqlTimestamp(stamps::real_now().as_millis());
+        let record = (DEGRADED, self.cluster.surviving_dc(), now, self.cluster.stamps().next());
+        self.cluster.session().execute_unpaged(&statements.record, record).await?;
+        Ok(())
     }
 
     /// One look at how things stand, and the next step.
@@ -273,29 +284,32 @@ impl Shared {
         let session = self.cluster.session();
         match self.state() {
             DcState::Whole => {
-                if let Some(surviving) = self.recorded(statements).await {
+                if let Some(surviving) = self.recorded(statements).await? {
                     self.cluster.ask_surviving(Some(surviving));
                     self.set(DcState::Recovering);
                 }
             }
             DcState::Degraded => {
+                // Nobody is whole again before all know that something is owed: it may have failed before, or somebody who did not
+                // know of it has cleared it away.
+                self.record(statements).await?;
                 let now = CqlTimestamp(stamps::real_now().as_millis());
                 session.execute_unpaged(&statements.probe, (PROBE, "", now)).await?;
                 tracing::info!(entity = %self.entity, "all data centres answer again: bringing over what was written meanwhile");
                 self.set(DcState::Recovering);
             }
             DcState::Recovering => {
-                let Some(surviving) = self.recorded(statements).await else {
-                    self.set(DcState::Whole);
-                    return Ok(());
-                };
-                self.cluster.ask_surviving(Some(surviving));
+                let before = self.cluster.stamps().next();
+                if let Some(surviving) = self.recorded(statements).await? {
+                    self.cluster.ask_surviving(Some(surviving));
+                }
+                // Also when somebody else has found nothing owed: that may have been a moment too early.
                 let settled = self.settle_all(statements, debts).await?;
                 // What was written while this went on is found by looking once more.
                 if settled > 0 || self.state() != DcState::Recovering {
                     return Ok(());
                 }
-                session.execute_unpaged(&statements.clear, (DEGRADED,)).await?;
+                session.execute_unpaged(&statements.clear, (before, DEGRADED)).await?;
                 self.set(DcState::Whole);
                 tracing::info!(entity = %self.entity, "all data centres have everything again");
             }
@@ -303,17 +317,25 @@ impl Shared {
         Ok(())
     }
 
-    /// The data centre that went on without another, if one did. Asks each for itself; one that is away knows nothing.
-    async fn recorded(&self, statements: &Statements) -> Option<String> {
+    /// The data centre that went on without another, if one did. Asks each for itself: that nothing is recorded is known when
+    /// all have said so.
+    async fn recorded(&self, statements: &Statements) -> Result<Option<String>, Failure> {
+        let mut failed = None;
         for statement in &statements.recorded {
             let answer = self.cluster.session().execute_unpaged(statement, (DEGRADED,)).await;
-            let rows = answer.ok().and_then(|answer| answer.into_rows_result().ok());
+            let rows = match answer {
+                Ok(answer) => answer.into_rows_result().ok(),
+                Err(error) => {
+                    failed = Some(Failure::from(error));
+                    continue;
+                }
+            };
             let row = rows.as_ref().and_then(|rows| rows.maybe_first_row::<(String,)>().ok().flatten());
             if let Some((surviving,)) = row {
-                return Some(surviving);
+                return Ok(Some(surviving));
             }
         }
-        None
+        failed.map_or(Ok(None), Err)
     }
 
     /// Brings over what is owed now; says how much that was.

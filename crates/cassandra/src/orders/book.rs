@@ -11,7 +11,7 @@ use mobimir_core::{
     id::OrderId,
     order::{Order, StatusChange},
     policy::StatusLayout,
-    ports::StoreResult,
+    ports::{StoreError, StoreResult},
     time::Version,
 };
 use scylla::{
@@ -150,7 +150,11 @@ impl Book {
     }
 
     pub(super) async fn read(&self, link: &Link, id: OrderId) -> StoreResult<Option<Standing>> {
-        standing(id, &link.read(&self.read, (id.0,)).await?)
+        match standing(id, &link.read(&self.read, (id.0,)).await?) {
+            // What was decided of it may have come here before the order has.
+            Err(StoreError::Corrupt { .. }) => self.read_decided(link, id).await,
+            read => read,
+        }
     }
 
     /// The same, after everything that was being decided is.

@@ -67,14 +67,16 @@ impl Movable<WholeOrder> for CassandraOrders {
     async fn whole(&self, id: OrderId) -> StoreResult<Found<WholeOrder>> {
         let Inner { link, marks, copies, .. } = &*self.inner;
         let marked = marks.of(link, id).await?;
-        let standing = if marked.is_in_doubt {
+        let mut decided = None;
+        if marked.is_in_doubt {
             // Whoever left the mark may have left a note, too, by which somebody would write the order later.
             self.inner.heal().await?;
-            copies.read_decided(link, id).await?
-        } else {
-            copies.read(link, id).await?
-        };
-        Ok(Found { whole: standing.map(|standing| standing.whole), marks: marked.marks })
+            decided = copies.read_decided(link, id).await?;
+        }
+        // Where moves are decided an order may not have arrived, and elsewhere not what has just been decided.
+        let standing = [decided, copies.read(link, id).await?].into_iter().flatten();
+        let newest = standing.map(|standing| standing.whole).max_by_key(|whole| whole.order.version);
+        Ok(Found { whole: newest, marks: marked.marks })
     }
 
     async fn count(&self) -> StoreResult<u64> {

@@ -57,8 +57,7 @@ impl Inner {
             let values = (ttl_s, ours, hash.0.as_slice(), token.session.0);
             match self.link.decide(&self.use_token, values, debts::owed_token(hash)).await {
                 Ok(Decided::Applied) => return Ok(RefreshUse::First(token.session)),
-                Ok(Decided::Refused) if was_lost.is_none() => return Ok(RefreshUse::Again(token.session)),
-                // It may have been used by ourselves.
+                // It may have been used by ourselves, or not have arrived where tokens are decided.
                 Ok(Decided::Refused) => {}
                 Ok(Decided::Lost(failure)) => was_lost = Some(failure),
                 Err(error) if was_lost.is_none() => return Err(error),
@@ -68,13 +67,21 @@ impl Inner {
                 Some(StoredToken { used_by: Some(by), .. }) if by == ours => {
                     return Ok(RefreshUse::First(token.session));
                 }
-                Some(StoredToken { used_by: None, .. }) => pause(attempt).await,
-                Some(_) => return Ok(RefreshUse::Again(token.session)),
-                None => return Ok(RefreshUse::Unknown),
+                Some(StoredToken { used_by: Some(_), .. }) => return Ok(RefreshUse::Again(token.session)),
+                None if token.expires_at <= stamps::real_now() => return Ok(RefreshUse::Unknown),
+                None | Some(_) => pause(attempt).await,
             }
         }
-        let why = was_lost.map_or_else(String::new, |failure| format!(": {failure}"));
-        Err(StoreError::Unknown { what: format!("Cassandra, use of a refresh token{why}"), source: None })
+        Err(match was_lost {
+            Some(failure) => {
+                let what = format!("Cassandra, use of a refresh token: {failure}");
+                StoreError::Unknown { what, source: None }
+            }
+            None => StoreError::Unavailable {
+                what: "Cassandra, use of a refresh token: it is not yet where tokens are decided".to_owned(),
+                source: None,
+            },
+        })
     }
 
     async fn token(&self, hash: SecretHash) -> StoreResult<Option<StoredToken>> {

@@ -105,7 +105,7 @@ fn a_write_that_fails_leaves_its_mark() {
         // One that was left an hour ago goes by being copied.
         let old = order(user(), "old", SystemClock.now()).id;
         let (left_us, shard) = (first_write_us(), old.as_bytes()[15] % 32);
-        let (seal, keyspace) = ((left_us / 1_000) << 22, fresh.cluster.keyspace(Entity::Orders));
+        let (seal, keyspace) = ((left_us / 1_000) << 20, fresh.cluster.keyspace(Entity::Orders));
         let cql = format!(
             "INSERT INTO {keyspace}.unmirrored (shard, key, seal) VALUES ({shard}, 0x{}, {seal}) \
             USING TIMESTAMP {left_us}",
@@ -126,7 +126,7 @@ fn a_write_that_fails_leaves_its_mark() {
             now_ms * 1_000,
             early.as_bytes()[15] % 32,
             early.0.simple(),
-            now_ms << 22,
+            now_ms << 20,
         );
         run(&fresh, &cql).await;
         let marked = side.moving.unmirrored(10).await.unwrap();

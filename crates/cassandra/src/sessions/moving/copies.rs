@@ -3,7 +3,10 @@
 //! What is copied is decided, as every change of a session is. What a copy says is empty is written as empty, so that
 //! nothing of an earlier state shows through, not even of one that is written late.
 
-use futures_util::stream::{self, StreamExt, TryStreamExt};
+use futures_util::{
+    future::ready,
+    stream::{self, StreamExt, TryStreamExt},
+};
 use mobimir_core::{
     id::SessionId,
     moving::{Facts, Row, SessionKey, Whole, WholeSession},
@@ -120,7 +123,8 @@ impl Copies {
 }
 
 impl Inner {
-    /// As it is, whether it has expired or not; after all decisions that were begun, if that is in doubt.
+    /// As it is, whether it has expired or not; after all decisions that were begun, if that is in doubt. Where those are made
+    /// not everything has arrived that was written elsewhere, and not elsewhere what has just been decided: the newest counts.
     pub(super) async fn whole(
         &self,
         key: SessionKey,
@@ -128,14 +132,16 @@ impl Inner {
     ) -> StoreResult<Option<WholeSession>> {
         match key {
             SessionKey::Session(id) => {
-                let stored =
-                    if is_in_doubt { self.decided(id).await? } else { self.seen_session(id).await? };
-                Ok(stored.map(|stored| WholeSession::Session(stored.session)))
+                let decided = if is_in_doubt { self.decided(id).await? } else { None };
+                let sessions = [decided, self.seen_session(id).await?].into_iter().flatten();
+                let newest = sessions.map(|stored| stored.session).max_by_key(|session| session.version);
+                Ok(newest.map(WholeSession::Session))
             }
             SessionKey::Token(hash) => {
-                let stored =
-                    if is_in_doubt { self.decided_token(hash).await? } else { self.seen_token(hash).await? };
-                Ok(stored.map(|StoredToken { session, expires_at, used_by }| WholeSession::Token {
+                let decided = if is_in_doubt { self.decided_token(hash).await? } else { None };
+                let tokens = [decided, self.seen_token(hash).await?].into_iter().flatten();
+                let newest = tokens.max_by_key(|token| token.used_by.is_some());
+                Ok(newest.map(|StoredToken { session, expires_at, used_by }| WholeSession::Token {
                     token: RefreshToken { hash, session, expires_at },
                     used: used_by.is_some(),
                 }))
@@ -265,12 +271,16 @@ impl Inner {
             .await
     }
 
+    /// Rows of tokens. One that has expired is none, though that it was used is remembered a little longer.
     pub(super) async fn token_rows(&self, keys: Vec<SessionKey>) -> StoreResult<Vec<Row<SessionKey>>> {
         stream::iter(keys)
             .map(|key| async move {
-                Ok(Row { key, facts: said(self.whole(key, false).await)?, place: key_place(&[]) })
+                let token = self.whole(key, false).await;
+                let row = |facts| Row { key, facts, place: key_place(&[]) };
+                Ok(if matches!(token, Ok(None)) { None } else { Some(row(said(token)?)) })
             })
             .buffered(READ_AT_ONCE)
+            .try_filter_map(|row| ready(Ok(row)))
             .try_collect()
             .await
     }
