@@ -21,6 +21,8 @@ use crate::link::{Link, Statement, damaged};
 const STEP_ROWS_MAX: usize = 1_000;
 /// Entities that are read at the same time, when their keys are known.
 pub(crate) const READ_AT_ONCE: usize = 16;
+/// Copies of one call that are put at the same time. A backfill makes several calls at a time.
+pub(crate) const PUT_AT_ONCE: usize = 16;
 /// Rows that are counted one by one to know how many there are.
 const COUNTED_ROWS_MAX: u64 = 4_000;
 /// Parts of a table of which some are counted.

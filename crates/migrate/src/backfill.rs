@@ -15,8 +15,10 @@ use crate::{
     throttle::{Pressure, Throttle},
 };
 
-/// Entities of one step.
-const STEP_ENTITIES: usize = 200;
+/// Entities of one step. All ranges that are worked on have so many in memory.
+const STEP_ENTITIES: usize = 100;
+/// While one range is read, and another waits for its last few entities, the target has enough to do with the others.
+const RANGES_AT_ONCE: usize = 8;
 
 pub struct Backfill<W: Whole> {
     pub notes: Notes,
@@ -63,7 +65,8 @@ impl Selection {
 impl<W: Whole> Backfill<W> {
     /// Copies everything that has not been copied under this name and number.
     pub async fn run(self, name: &str, number: u64, progress: Arc<Progress>) -> StoreResult<Ended> {
-        let job = Job::new(self.notes.clone(), name, number, progress.clone(), self.clock.clone());
+        let mut job = Job::new(self.notes.clone(), name, number, progress.clone(), self.clock.clone());
+        job.ranges_at_once = RANGES_AT_ONCE;
         let backfill = Arc::new((self, Throttle::default()));
         let from = backfill.0.from.clone();
         let step = move |range: Range| {

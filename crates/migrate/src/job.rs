@@ -33,8 +33,7 @@ use crate::{
 const RANGES: usize = 64;
 /// More than any job has.
 const RANGES_LISTED_MAX: usize = 10_000;
-/// Ranges that are worked on at the same time.
-const RANGES_AT_ONCE: usize = 4;
+const RANGES_AT_ONCE_DEFAULT: usize = 4;
 /// Steps of a job that fail one after the other before it ends; it can be run again at any time.
 const FAILURES_MAX: u32 = 8;
 const FAILURE_PAUSE: Duration = Duration::from_millis(250);
@@ -173,6 +172,8 @@ fn job_name(name: &str, epoch: u64) -> String {
 
 /// The job of this name in this epoch.
 pub(crate) struct Job {
+    /// Ranges that are worked on at the same time.
+    pub(crate) ranges_at_once: usize,
     notes: Notes,
     name: String,
     progress: Arc<Progress>,
@@ -187,7 +188,7 @@ impl Job {
         progress: Arc<Progress>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { notes, name: job_name(name, epoch), progress, clock }
+        Self { ranges_at_once: RANGES_AT_ONCE_DEFAULT, notes, name: job_name(name, epoch), progress, clock }
     }
 
     /// Works through all ranges that are not done. A step is repeated when it fails.
@@ -225,7 +226,7 @@ impl Job {
         job.progress.ranges.store(ranges, Ordering::Relaxed);
         let (mut running, mut failed) = (JoinSet::new(), None);
         for (number, border) in borders.into_iter().enumerate() {
-            if running.len() >= RANGES_AT_ONCE {
+            if running.len() >= job.ranges_at_once {
                 failed = failed.or(ended(running.join_next().await));
             }
             if failed.is_some() || job.progress.is_stopped() {

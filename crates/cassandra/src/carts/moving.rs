@@ -31,7 +31,7 @@ use crate::{
     ConnectError, StatementKind,
     link::{Decided, Link, Owed, Statement, Values},
     marks::MarkedKey,
-    scans::{self, KeyBytes, READ_AT_ONCE, apart, decoded, key_place, no_table, said},
+    scans::{self, KeyBytes, PUT_AT_ONCE, READ_AT_ONCE, apart, decoded, key_place, no_table, said},
     stamps,
 };
 
@@ -232,7 +232,7 @@ impl Inner {
     async fn put_all(&self, wholes: Vec<WholeCart>, now: Timestamp, are_new: bool) -> StoreResult<()> {
         stream::iter(wholes.into_iter().filter(|whole| whole.cart.expires_at > now))
             .map(|whole| async move { self.put(&whole, now, are_new).await })
-            .buffer_unordered(READ_AT_ONCE)
+            .buffer_unordered(PUT_AT_ONCE)
             .try_collect()
             .await
     }

@@ -26,7 +26,7 @@ use super::{
 use crate::{
     link::{Decided, Owed},
     marks::MarkedKey,
-    scans::{self, KeyBytes, decoded, key_place, no_table},
+    scans::{self, KeyBytes, PUT_AT_ONCE, decoded, key_place, no_table},
 };
 
 const ORDERS: &str = "orders";
@@ -211,7 +211,7 @@ impl Inner {
     async fn put_all(&self, wholes: Vec<WholeOrder>, are_new: bool) -> StoreResult<()> {
         stream::iter(wholes)
             .map(|whole| self.put(whole, are_new))
-            .buffer_unordered(ORDERS_AT_ONCE)
+            .buffer_unordered(PUT_AT_ONCE)
             .try_collect()
             .await
     }

@@ -30,7 +30,7 @@ use crate::{
     ConnectError, StatementKind,
     link::{Decided, Link, Statement},
     registers::RegisterRow,
-    scans::{READ_AT_ONCE, decoded, key_place, said},
+    scans::{PUT_AT_ONCE, READ_AT_ONCE, decoded, key_place, said},
     stamps,
 };
 
@@ -172,7 +172,7 @@ impl Inner {
                     WholeSession::Token { token, used } => self.put_token(&token, used, now).await,
                 }
             })
-            .buffer_unordered(READ_AT_ONCE)
+            .buffer_unordered(PUT_AT_ONCE)
             .try_collect()
             .await
     }
