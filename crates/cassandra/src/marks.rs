@@ -67,8 +67,8 @@ const SHARDS: u8 = 32;
 const SHARDS_AT_ONCE: usize = 8;
 const MARKS_AT_ONCE: usize = 32;
 
-/// Milliseconds, and below them a number that no other mark of that millisecond has: instances count on from wherever
-/// chance puts them.
+/// Milliseconds, and below them a number. An instance counts on from wherever chance puts it, so that two which mark one key
+/// in one millisecond have the same one in a million times.
 struct Seals(AtomicU32);
 
 const SEAL_NUMBER_BITS: u32 = 20;
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn a_seal_says_when_and_no_other_mark_has_it() {
         let now = stamps::real_now();
-        let instances = [Seals::default(), Seals(AtomicU32::new(u32::MAX - 7)), Seals(AtomicU32::new(1_000))];
+        let instances = [500_000, u32::MAX - 7, 1_000].map(|first| Seals(AtomicU32::new(first)));
         let seals: Vec<i64> = instances.iter().flat_map(|seals| (0..100).map(|_| seals.next(now))).collect();
         assert_eq!(seals.iter().collect::<HashSet<_>>().len(), seals.len());
         assert!(seals.iter().all(|seal| mark_of((), *seal).since == now));

@@ -17,7 +17,7 @@ use crate::{
 
 /// Entities of one step. All ranges that are worked on have so many in memory.
 const STEP_ENTITIES: usize = 100;
-/// While one range is read, and another waits for its last few entities, the target has enough to do with the others.
+/// So that the target has something to do while one range is read, and another waits for its last few entities.
 const RANGES_AT_ONCE: usize = 8;
 
 pub struct Backfill<W: Whole> {
