@@ -5,7 +5,7 @@
 //! add that runs beside a clear survives it. Changes keep their ids when a guest's cart is merged into a user's,
 //! so a merge may be repeated.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     id::{ChangeId, IdSet, OrderId, ProductId, SessionId, UserId},
@@ -230,15 +230,26 @@ pub fn pack(id: ChangeId, owner: Owner, changes: &[CartChange], now: Timestamp) 
 
     // In two steps, so that nobody is left with a name that means nothing: first a part is told which group it will
     // become, and keeps its own id beside it; when all who read the cart before must be done, the group is one part.
+    // What was made under a key keeps its own id as long as the key is remembered: whoever has the key can name the change
+    // without having read the cart. Its group waits for it, and so does a line with such a set: which of several sets stands
+    // must follow from all of them.
     let standing = standing_sets(&live);
+    let keeps_id = |part: &Part| part.keyed && now.since(part.at) < KEY_MEMORY_MS;
+    let mut waiting_groups = IdSet::<ChangeId>::default();
+    let mut waiting_lines = BTreeSet::<ProductId>::new();
+    for part in live.iter().filter(|part| keeps_id(part)) {
+        waiting_groups.extend(part.group.map(|(group, _)| group));
+        waiting_lines.extend(part.is_set.then_some(part.product));
+    }
+    let is_waiting =
+        |part: &Part, group: ChangeId| waiting_groups.contains(&group) || waiting_lines.contains(&part.product);
     let mut parts = Vec::new();
     let mut grown_together = BTreeMap::<ChangeId, Part>::new();
     for part in &live {
         match part.group {
-            Some((group, announced_at)) if now.since(announced_at) >= PART_IDENTITY_MS => {
-                if part.keyed && now.since(part.at) < KEY_MEMORY_MS {
-                    remembered.insert(part.id, part.at);
-                }
+            Some((group, announced_at))
+                if now.since(announced_at) >= PART_IDENTITY_MS && !is_waiting(part, group) =>
+            {
                 let counts = !part.is_set || standing.get(&(part.product, part.origin)) == Some(&part.id);
                 let quantity = if counts { part.quantity } else { 0 };
                 let whole = grown_together.entry(group).or_insert(Part {
@@ -255,6 +266,7 @@ pub fn pack(id: ChangeId, owner: Owner, changes: &[CartChange], now: Timestamp) 
                 whole.quantity = whole.quantity.saturating_add(quantity);
             }
             Some(_) => parts.push(*part),
+            None if keeps_id(part) => parts.push(*part),
             None => {
                 let group =
                     ChangeId(crate::id::derived("cart-packed", &[id.as_bytes(), part.product.as_bytes()]));

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use mobimir_core::{
     cart::{self, CartChange, Effect, Owner, StoredCart, UNPACKED_CHANGES_MAX},
     product::QUANTITY_MAX,
@@ -11,6 +13,7 @@ pub(super) fn conform(suite: &Suite) {
     suite.example("a cart lasts as long as the longest that was asked for", longest_expiry);
     suite.example("carts untouched at the same moment are all listed", equal_times);
     suite.example("a cart of the largest quantities adds up", largest_quantities);
+    suite.example("what was added under a key can be covered by its id hours later", covered_by_key);
 }
 
 fn add(bench: &Bench, owner: Owner, n: usize, quantity: u64, at: Timestamp) -> CartChange {
@@ -89,6 +92,37 @@ async fn equal_times(bench: &Bench) -> Checked {
     }
     let earlier = async || untouched(start.plus_ms(-1), 20).await;
     bench.sees("carts untouched since before they were touched", Vec::new(), earlier).await
+}
+
+/// The cart is packed again and again in the meantime, by stores that do so when it is read or written.
+async fn covered_by_key(bench: &Bench) -> Checked {
+    /// So that a store which packs in the background comes to do it.
+    const PAUSE: Duration = Duration::from_millis(50);
+    const ROUNDS: usize = 3;
+    const ADDS: usize = UNPACKED_CHANGES_MAX * 2;
+    let (carts, start) = (&bench.store.carts, bench.universe.start);
+    let (owner, expires_at) = (owner_of(&bench.universe, 0), start.plus_ms(30 * DAY_MS));
+    let (filler, wanted) = (bench.universe.product(0), bench.universe.product(1));
+    let effect = Effect::Add { product: wanted, quantity: 3, zone: None };
+    let keyed = CartChange { effect, ..add(bench, owner, 0, 3, start) };
+    answered(carts.append(owner, vec![keyed.clone()], expires_at, start).await)?;
+    let mut now = start;
+    for round in 0..ROUNDS {
+        let fill = (1..=ADDS).map(|n| CartChange { keyed: false, ..add(bench, owner, round * ADDS + n, 1, now) });
+        answered(carts.append(owner, fill.collect(), expires_at, now).await)?;
+        tokio::time::sleep(PAUSE).await;
+        read(bench, owner, now).await?;
+        tokio::time::sleep(PAUSE).await;
+        now = now.plus_ms(3 * HOUR_MS);
+    }
+    let effect = Effect::Cover { covers: vec![keyed.id], order: None };
+    let cover = CartChange { effect, ..add(bench, owner, ROUNDS * ADDS + 1, 1, now) };
+    answered(carts.append(owner, vec![cover], expires_at, now).await)?;
+    let quantities = async || -> Result<_, Failure> {
+        let view = read(bench, owner, now).await?.map(|cart| cart::fold(&cart.changes)).unwrap_or_default();
+        Ok((view.quantity(filler), view.quantity(wanted)))
+    };
+    bench.sees("what is left in the cart", ((ROUNDS * ADDS) as u64, 0), quantities).await
 }
 
 async fn largest_quantities(bench: &Bench) -> Checked {
