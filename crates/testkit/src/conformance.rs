@@ -35,18 +35,19 @@ mod products;
 mod sessions;
 mod users;
 
-use std::{fmt::Debug, sync::Arc, time::Duration};
+use std::{cell::RefCell, fmt::Debug, str::FromStr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use mobimir_core::{
     moving::Movables,
     notes::NoteStore,
     ports::{OrderHistoryStore, Stores},
+    secret::random_bytes,
 };
 use proptest::{
     collection,
     strategy::Strategy,
-    test_runner::{Config, TestCaseError, TestError, TestRunner},
+    test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner},
 };
 use tokio::runtime::Runtime;
 
@@ -87,32 +88,35 @@ pub struct ConformanceOptions {
     /// How long a read may answer otherwise than the model, and is asked again. For policies that give up seeing what was
     /// acknowledged at once; zero demands it.
     pub patience: Duration,
+    /// What the random sequences and ids follow from. A failure says its own, so that the same can be tried again.
+    pub seed: u64,
 }
 
 /// Overrides [`ConformanceOptions::cases`].
 pub const CASES_VARIABLE: &str = "MOBIMIR_CONFORMANCE_CASES";
+/// Overrides [`ConformanceOptions::seed`].
+pub const SEED_VARIABLE: &str = "MOBIMIR_CONFORMANCE_SEED";
 
 const WORKER_THREADS: usize = 4;
 
 impl Default for ConformanceOptions {
     fn default() -> Self {
-        Self { cases: 48, steps: 60, rounds: 4, shrink_attempts: 500, patience: Duration::ZERO }
+        let seed = variable(SEED_VARIABLE).unwrap_or_else(|| u64::from_le_bytes(random_bytes()));
+        Self { cases: 48, steps: 60, rounds: 4, shrink_attempts: 500, patience: Duration::ZERO, seed }
     }
+}
+
+/// A number that the environment may have.
+fn variable<T: FromStr>(name: &str) -> Option<T> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("expected a number in {name}, got {text:?}")))
 }
 
 impl ConformanceOptions {
     /// The default, with what the environment says about it.
     pub fn from_env() -> Self {
         let default = Self::default();
-        match std::env::var(CASES_VARIABLE) {
-            Ok(text) => {
-                let cases = text
-                    .parse()
-                    .unwrap_or_else(|_| panic!("expected a number in {CASES_VARIABLE}, got {text:?}"));
-                Self { cases, ..default }
-            }
-            Err(_) => default,
-        }
+        Self { cases: variable(CASES_VARIABLE).unwrap_or(default.cases), ..default }
     }
 }
 
@@ -199,11 +203,12 @@ impl<S: Modelled> Suite<S> {
             .build()
             .expect("a runtime can be started");
         let stores = runtime.block_on(factory.fresh());
-        Self { options, arena: Arena::new(stores, options.patience), runtime }
+        Self { options, arena: Arena::new(stores, options.patience, options.seed), runtime }
     }
 
-    /// Applies random sequences of steps to the store and to the model; a failure panics with the shortest
-    /// sequence that was found to show it.
+    /// Applies random sequences of steps to the store and to the model; a failure panics with the sequence that showed it,
+    /// with the shortest one that was found to do so, and with the seed of both. What depends on time need not fail
+    /// again, and then a shorter sequence says little.
     fn compare_with_model<T: Debug>(
         &self,
         what: &str,
@@ -217,15 +222,26 @@ impl<S: Modelled> Suite<S> {
             ..Config::default()
         };
         let steps = collection::vec(step, 1..=self.options.steps);
-        let outcome = TestRunner::new(config).run(&steps, |steps| {
-            self.runtime.block_on(run(&self.arena.bench(), &steps)).map_err(TestCaseError::from)
+        let listed = |steps: &[T]| steps.iter().map(|step| format!("\n  {step:?}")).collect::<String>();
+        let seed = self.options.seed;
+        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed.to_le_bytes(); 4].concat());
+        let first_failure = RefCell::new(None);
+        let outcome = TestRunner::new_with_rng(config, rng).run(&steps, |steps| {
+            let checked = self.runtime.block_on(run(&self.arena.bench(), &steps)).map_err(TestCaseError::from);
+            if let Err(reason) = &checked {
+                let told = || format!("{reason}\nafter the steps{}", listed(&steps));
+                first_failure.borrow_mut().get_or_insert_with(told);
+            }
+            checked
         });
         match outcome {
             Ok(()) => {}
-            Err(TestError::Fail(reason, steps)) => {
-                let steps: Vec<String> = steps.iter().map(|step| format!("\n  {step:?}")).collect();
-                panic!("{what} differ from the model: {reason}\nafter the steps{}", steps.concat())
-            }
+            Err(TestError::Fail(reason, steps)) => panic!(
+                "{what} differ from the model: {}\n\nthe shortest that failed: {reason}\nafter the steps{}\n\n\
+                again with {SEED_VARIABLE}={seed}",
+                first_failure.take().unwrap_or_default(),
+                listed(&steps)
+            ),
             Err(TestError::Abort(reason)) => panic!("no steps for {what} could be made up: {reason}"),
         }
     }

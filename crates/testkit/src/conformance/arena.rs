@@ -18,7 +18,7 @@ use mobimir_core::{
     moving::Movables,
     notes::NoteStore,
     ports::{OrderHistoryStore, Stores},
-    secret::{SecretHash, random_bytes},
+    secret::SecretHash,
     time::{Day, Timestamp, Version},
     user::Email,
     zone::Zone,
@@ -38,6 +38,7 @@ const WINDOW_MARGIN_DAYS: i32 = 40;
 pub(super) struct Arena<S = Stores> {
     stores: S,
     patience: Duration,
+    seed: u64,
     windows: AtomicI32,
 }
 
@@ -95,15 +96,15 @@ pub(super) struct CaseClock {
 }
 
 impl<S: Modelled> Arena<S> {
-    pub(super) fn new(stores: S, patience: Duration) -> Self {
-        Self { stores, patience, windows: AtomicI32::new(0) }
+    pub(super) fn new(stores: S, patience: Duration, seed: u64) -> Self {
+        Self { stores, patience, seed, windows: AtomicI32::new(0) }
     }
 
     pub(super) fn bench(&self) -> Bench<S> {
         let window = self.windows.fetch_add(1, Ordering::Relaxed);
         let day = LATEST_WINDOW_DAY - window * WINDOW_DAYS;
         assert!(day > EARLIEST_WINDOW_DAY, "too many cases for one set of stores");
-        let seed: [u8; 16] = random_bytes();
+        let seed = id::derived("universe", &[&self.seed.to_le_bytes(), &window.to_le_bytes()]).into_bytes();
         let start = Day::from_number(day).start();
         let word = format!("u{}", &Uuid::from_bytes(seed).simple().to_string()[..16]);
         Bench {

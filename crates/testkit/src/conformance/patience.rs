@@ -50,7 +50,7 @@ mod tests {
 
     /// How a value is observed that is right only from the `right_at`th time on, and how often it was.
     async fn observed(patience: Duration, right_at: u32) -> (Checked, u32) {
-        let bench = Arena::new(ModelStore::stores(), patience).bench();
+        let bench = Arena::new(ModelStore::stores(), patience, 1).bench();
         let times = Cell::new(0);
         let outcome = bench
             .sees("whether it is right", true, async || {
@@ -86,7 +86,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_patience_helps_what_is_broken() {
-        let bench = Arena::new(ModelStore::stores(), Duration::from_secs(60)).bench();
+        let bench = Arena::new(ModelStore::stores(), Duration::from_secs(60), 1).bench();
         let times = Cell::new(0);
         let outcome: Checked = bench
             .eventually(async || {
