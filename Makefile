@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help run run-cluster test lint bench bench-cassandra bench-cluster bench-migrate bench-mongo soak tools clean
+.PHONY: help run run-cluster test test-fast lint bench bench-cassandra bench-cluster bench-migrate bench-mongo soak tools clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -13,11 +13,11 @@ run: need-cargo ## a shop with 10,000 products at http://127.0.0.1:8080
 run-cluster: tools ## the same shop on MongoDB and Cassandra, which it starts; `mobimir lab down` ends them
 	scripts/run-cluster
 
-test: tools ## all tests, with everything they need installed first
-	$(CARGO) test --workspace
-	MOBIMIR_SUITE_POLICY=default $(CARGO) test --workspace --test suite -- api:: orders:: malformed:: concurrency:: roles::
-	MOBIMIR_SUITE_POLICY=default $(CARGO) test --workspace --test suite -- migration::
-	MOBIMIR_SUITE_POLICY=default MOBIMIR_CRASH_ROUNDS=12 $(CARGO) test --workspace --test suite -- crash::
+test: tools ## all tests, with everything they need installed first (docs/testing.md)
+	scripts/test
+
+test-fast: tools ## the tests that need no server
+	scripts/test fast
 
 lint: need-cargo ## formatting and lints
 	$(CARGO) fmt --all --check
@@ -41,7 +41,7 @@ bench-migrate: tools ## what it costs to move data from MongoDB to Cassandra: ra
 	$(CARGO) run --release --package mobimir-bench -- --migrate
 
 soak: tools ## the tests that take long: more crashes, more random histories, every fault in every phase of a migration, a shop of a million products
-	MOBIMIR_CRASH_ROUNDS=300 MOBIMIR_SIMULATION_SEEDS=100000 MOBIMIR_MIGRATION_SEEDS=100000 MOBIMIR_CONFORMANCE_CASES=1000 MOBIMIR_LONG_HISTORY=100000 PROPTEST_CASES=10000 MOBIMIR_LAG_S=100 MOBIMIR_OWN_WRITES_READS=100000 $(CARGO) test --workspace
+	MOBIMIR_CRASH_ROUNDS=300 MOBIMIR_SIMULATION_SEEDS=100000 MOBIMIR_MIGRATION_SEEDS=100000 MOBIMIR_CONFORMANCE_CASES=1000 MOBIMIR_LONG_HISTORY=100000 PROPTEST_CASES=10000 MOBIMIR_LAG_S=100 MOBIMIR_OWN_WRITES_READS=100000 scripts/test
 	for phases in DualWrite,Backfill,Verify Handover ReadTarget,WayBack; do \
 		MOBIMIR_SUITE_POLICY=default MOBIMIR_MIGRATION_FAULTS=$$phases MOBIMIR_MIGRATION_LONG=1 \
 			$(CARGO) test --workspace --test suite -- migration:: --nocapture || exit 1; done

@@ -241,8 +241,9 @@ pub fn pack(id: ChangeId, owner: Owner, changes: &[CartChange], now: Timestamp) 
         waiting_groups.extend(part.group.map(|(group, _)| group));
         waiting_lines.extend(part.is_set.then_some(part.product));
     }
-    let is_waiting =
-        |part: &Part, group: ChangeId| waiting_groups.contains(&group) || waiting_lines.contains(&part.product);
+    let is_waiting = |part: &Part, group: ChangeId| {
+        waiting_groups.contains(&group) || waiting_lines.contains(&part.product)
+    };
     let mut parts = Vec::new();
     let mut grown_together = BTreeMap::<ChangeId, Part>::new();
     for part in &live {

@@ -38,6 +38,8 @@ pub enum LabError {
     Nothing { dir: PathBuf },
     #[error("there is no ring in {dir}: mobimir lab cassandra --nodes 3", dir = dir.display())]
     NoRing { dir: PathBuf },
+    #[error("{variable} names {dir}, where no servers of a test run are: unset it", dir = dir.display())]
+    NotShared { variable: &'static str, dir: PathBuf },
     #[error("the ring has no node {0}")]
     NoNode(u16),
     #[error("the ring has no data centre {0:?}")]

@@ -265,10 +265,13 @@ impl Ring {
         self.wait_ended(&node, STOP_BOUND)
     }
 
-    /// SIGKILL, and waits for the end.
+    /// SIGKILL, and waits for the end. Not of a node that is paused where [tables are quick](RingSpec::with_quick_tables).
     pub fn kill(&self, id: u16) -> Result<(), LabError> {
         let node = self.node(id)?;
         let Some(pid) = node.running() else { return Err(LabError::DoesNotRun { id }) };
+        if self.spec.has_quick_tables() {
+            self.flush(id, "system_schema")?;
+        }
         process::send(pid, Signal::KILL)?;
         self.wait_ended(&node, KILL_BOUND)
     }

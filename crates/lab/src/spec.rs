@@ -7,6 +7,8 @@ use serde_json::Value;
 
 use crate::{LabError, Net};
 
+const QUICK_TABLES: &str = "-Dcassandra.test.flush_local_schema_changes=false";
+
 /// A node costs about half a gigabyte.
 pub(crate) const NODES_MAX: u16 = 32;
 
@@ -75,6 +77,25 @@ impl RingSpec {
     pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.extra_yaml.insert(key.to_owned(), value.into());
         self
+    }
+
+    /// Nodes wait for each other as long as a slow machine may take.
+    #[must_use]
+    pub fn patient(self) -> Self {
+        let timeouts = ["read_request_timeout", "write_request_timeout", "cas_contention_timeout"];
+        timeouts.into_iter().fold(self, |spec, timeout| spec.with(timeout, "10s"))
+    }
+
+    /// Nodes do not write every change of tables to the disk at once, which is most of what it takes. [`Ring::kill`](crate::Ring::kill)
+    /// makes up for it: a node that is killed still knows its tables.
+    #[must_use]
+    pub fn with_quick_tables(mut self) -> Self {
+        self.extra_jvm.push(QUICK_TABLES.to_owned());
+        self
+    }
+
+    pub(crate) fn has_quick_tables(&self) -> bool {
+        self.extra_jvm.iter().any(|argument| argument == QUICK_TABLES)
     }
 
     #[must_use]

@@ -227,7 +227,8 @@ impl<S: Modelled> Suite<S> {
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed.to_le_bytes(); 4].concat());
         let first_failure = RefCell::new(None);
         let outcome = TestRunner::new_with_rng(config, rng).run(&steps, |steps| {
-            let checked = self.runtime.block_on(run(&self.arena.bench(), &steps)).map_err(TestCaseError::from);
+            let checked =
+                self.runtime.block_on(run(&self.arena.bench(), &steps)).map_err(TestCaseError::from);
             if let Err(reason) = &checked {
                 let told = || format!("{reason}\nafter the steps{}", listed(&steps));
                 first_failure.borrow_mut().get_or_insert_with(told);

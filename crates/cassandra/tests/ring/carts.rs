@@ -97,7 +97,7 @@ async fn an_add_is_one_request_and_so_is_a_look() {
 async fn all_rows_of_a_cart_end_together() {
     let ring = support::shared();
     let policy = support::policy("default");
-    let fresh = support::fresh(ring.ring, &policy, &[Entity::Carts]).await;
+    let fresh = support::common(ring.ring, &policy, &[Entity::Carts]).await;
     let side = open(&fresh, &policy).await.side();
     // Also while it moves: nothing else would keep its rows, and nothing becomes newer by it.
     for carts in [side.port, side.tracked] {
@@ -144,7 +144,7 @@ async fn rows_end_together(fresh: &Fresh, carts: &dyn CartStore, moving: &dyn Mo
 async fn packing_beside_adds_loses_none() {
     let ring = support::shared();
     let policy = support::policy("default");
-    let fresh = support::fresh(ring.ring, &policy, &[Entity::Carts]).await;
+    let fresh = support::common(ring.ring, &policy, &[Entity::Carts]).await;
     let instances = [open(&fresh, &policy).await, open(&fresh, &policy).await];
     let owner = owner();
     const ADDS: usize = 400;

@@ -1,10 +1,11 @@
-//! The stores on a real Cassandra ring, which this binary starts and ends.
+//! The stores on a real Cassandra ring: the one that all tests of a run share, or else one that this binary starts and ends.
+//! Tests that hurt nodes have `alone` in their path, so that they can be run by themselves.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod alone;
 mod carts;
 mod checkout;
-mod faults;
 mod moving;
 mod order_lists;
 mod orders;
@@ -13,5 +14,4 @@ mod policies;
 mod schema;
 mod sessions;
 mod support;
-mod two_dcs;
 mod world;

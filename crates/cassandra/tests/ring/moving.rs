@@ -173,7 +173,7 @@ fn an_order_that_is_put_wins_over_what_was_decided_before_and_what_is_written_la
         let policy = support::policy(name);
         let is_log = support::settings(&policy, Entity::Orders).status == Some(StatusLayout::Log);
         block_on(async {
-            let fresh = support::fresh(ring.ring, &policy, &[Entity::Orders]).await;
+            let fresh = support::common(ring.ring, &policy, &[Entity::Orders]).await;
             let side = orders::open(&fresh.cluster, &policy, CALM).await.side();
             let now = SystemClock.now();
             let made = order(user(), "diverged", now);
@@ -216,7 +216,7 @@ fn a_large_order_is_put_whole() {
     let ring = support::shared();
     let policy = support::policy("default");
     block_on(async {
-        let fresh = support::fresh(ring.ring, &policy, &[Entity::Orders]).await;
+        let fresh = support::common(ring.ring, &policy, &[Entity::Orders]).await;
         let side = orders::open(&fresh.cluster, &policy, CALM).await.side();
         let now = SystemClock.now();
         let small = order(user(), "large", now);
@@ -234,15 +234,22 @@ fn what_somebody_wrote_by_hand_is_met_and_can_be_mended() {
     for name in ["default", "status-log"] {
         let policy = support::policy(name);
         block_on(async {
-            let fresh = support::fresh(ring.ring, &policy, &[Entity::Orders]).await;
+            let fresh = support::common(ring.ring, &policy, &[Entity::Orders]).await;
             let side = orders::open(&fresh.cluster, &policy, CALM).await.side();
             let now = SystemClock.now();
             let made = order(user(), "by hand", now);
             let copy = whole(&made, &[OrderStatus::Paid, OrderStatus::Shipped], now);
             side.moving.put(vec![copy.clone()], now).await.unwrap();
             let row = async |id| {
-                let rows = side.moving.rows("orders", None, 100).await.unwrap().items;
-                rows.into_iter().find(|row| row.key == id)
+                let mut after = None;
+                loop {
+                    let page = side.moving.rows("orders", after.as_ref(), 1_000).await.unwrap();
+                    let found = page.items.into_iter().find(|row| row.key == id);
+                    after = page.next;
+                    if found.is_some() || after.is_none() {
+                        return found;
+                    }
+                }
             };
             assert_eq!(row(made.id).await.unwrap().facts, copy.facts(), "{name}");
 
@@ -271,7 +278,7 @@ fn a_session_that_is_put_wins_over_what_is_written_late() {
     let ring = support::shared();
     let policy = support::policy("default");
     block_on(async {
-        let fresh = support::fresh(ring.ring, &policy, &[Entity::Sessions]).await;
+        let fresh = support::common(ring.ring, &policy, &[Entity::Sessions]).await;
         let side = sessions::open(&fresh, &policy).await.side();
         let now = SystemClock.now();
         let first = sessions::session(now);
@@ -307,7 +314,7 @@ fn a_cart_that_is_put_replaces_what_was_added_just_before() {
     let ring = support::shared();
     let policy = support::policy("default");
     block_on(async {
-        let fresh = support::fresh(ring.ring, &policy, &[Entity::Carts]).await;
+        let fresh = support::common(ring.ring, &policy, &[Entity::Carts]).await;
         let side = carts::open(&fresh, &policy).await.side();
         let (owner, other, now) = (carts::owner(), carts::owner(), SystemClock.now());
         let expires_at = now.plus_s(3_600);

@@ -180,7 +180,7 @@ fn a_history_that_was_cut_otherwise_is_read_whole() {
     let ring = support::shared();
     let policy = support::policy("default");
     block_on(async {
-        let fresh = support::fresh(ring.ring, &policy, &[Entity::Orders]).await;
+        let fresh = support::common(ring.ring, &policy, &[Entity::Orders]).await;
         let opened = async |bucket| {
             let mut settings = support::settings(&policy, Entity::Orders);
             settings.history_bucket = Some(bucket);

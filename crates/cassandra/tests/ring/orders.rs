@@ -270,7 +270,7 @@ fn large_orders_are_written_whole() {
     let ring = support::shared();
     let policy = support::policy("default");
     block_on(async {
-        let fresh = support::fresh(ring.ring, &policy, &[Entity::Orders]).await;
+        let fresh = support::common(ring.ring, &policy, &[Entity::Orders]).await;
         let orders = open(&fresh.cluster, &policy, CALM).await;
         let now = SystemClock.now();
         let small = order(user(), "large", now);
@@ -285,7 +285,9 @@ fn large_orders_are_written_whole() {
         orders.insert(vec![large.clone()]).await.unwrap();
         assert_eq!(orders.get(large.id).await.unwrap().as_ref(), Some(&large));
         assert_eq!(whole_history(&orders, large.user_id).await, std::slice::from_ref(&large));
-        assert_eq!(whole_day(&orders, now).await, [large]);
+        let mut listed = whole_day(&orders, now).await;
+        listed.retain(|order| order.id == large.id);
+        assert_eq!(listed, [large]);
     });
 }
 
@@ -413,7 +415,7 @@ fn two_instances_never_both_move_an_order() {
     for name in ["default", "status-log"] {
         let policy = support::policy(name);
         block_on(async {
-            let fresh = support::fresh(ring.ring, &policy, &[Entity::Orders]).await;
+            let fresh = support::common(ring.ring, &policy, &[Entity::Orders]).await;
             let second = support::connect(ring.ring, &policy, &fresh.prefix, None).await;
             let instances = [open(&fresh.cluster, &policy, EAGER).await, open(&second, &policy, EAGER).await];
             for round in 0..10 {
@@ -447,54 +449,60 @@ fn two_instances_never_both_move_an_order() {
     }
 }
 
-/// Nodes stop answering in the middle of decisions. Whoever gets an answer can rely on it.
-#[test]
-fn a_lost_answer_is_never_a_wrong_one() {
-    const ORDERS: usize = 100;
-    let alone = support::alone();
-    let ring = alone.ring;
-    let policy = support::policy("default");
-    let mut settings = support::settings(&policy, Entity::Orders);
-    settings.timeout = policy::Period::millis(1_000);
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let fresh = runtime.block_on(support::fresh(ring, &policy, &[Entity::Orders]));
-    let (made, lost) = support::while_nodes_hang(ring, || {
-        runtime.block_on(async {
-            let opened = support::answered("orders can be opened", || {
-                let buckets = policy.orders.buckets;
-                CassandraOrders::open(fresh.cluster.clone(), settings.clone(), buckets, EAGER)
-            });
-            let orders = Arc::new(opened.await);
-            let (mut made, mut lost) = (Vec::new(), 0);
-            let customer = user();
-            for round in 0..ORDERS / 10 {
-                let tasks: Vec<_> = (0..10)
-                    .map(|n| {
-                        let order = order(customer, &format!("{round}/{n}"), SystemClock.now());
-                        tokio::spawn(contend(orders.clone(), order))
-                    })
-                    .collect();
-                for task in tasks {
-                    let (order, lost_here) = task.await.unwrap();
-                    lost += lost_here;
-                    made.extend(order);
+/// They hurt the servers, so nothing else may run beside them.
+mod alone {
+    use super::*;
+
+    /// Nodes stop answering in the middle of decisions. Whoever gets an answer can rely on it.
+    #[test]
+    fn a_lost_answer_is_never_a_wrong_one() {
+        const ORDERS: usize = 100;
+        let alone = support::alone();
+        let ring = alone.ring;
+        let policy = support::policy("default");
+        let mut settings = support::settings(&policy, Entity::Orders);
+        settings.timeout = policy::Period::millis(1_000);
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let fresh = runtime.block_on(support::common(ring, &policy, &[Entity::Orders]));
+        let (made, lost) = support::while_nodes_hang(ring, || {
+            runtime.block_on(async {
+                let opened = support::answered("orders can be opened", || {
+                    let buckets = policy.orders.buckets;
+                    CassandraOrders::open(fresh.cluster.clone(), settings.clone(), buckets, EAGER)
+                });
+                let orders = Arc::new(opened.await);
+                let (mut made, mut lost) = (Vec::new(), 0);
+                let customer = user();
+                for round in 0..ORDERS / 10 {
+                    let tasks: Vec<_> = (0..10)
+                        .map(|n| {
+                            let order = order(customer, &format!("{round}/{n}"), SystemClock.now());
+                            tokio::spawn(contend(orders.clone(), order))
+                        })
+                        .collect();
+                    for task in tasks {
+                        let (order, lost_here) = task.await.unwrap();
+                        lost += lost_here;
+                        made.extend(order);
+                    }
                 }
+                (made, lost)
+            })
+        });
+        ring.wait_formed().unwrap();
+        assert!(lost > 0, "no answer was lost, so nothing was tried");
+        runtime.block_on(async {
+            let healing = open(&fresh.cluster, &policy, EAGER).await;
+            support::until("all lists agree", support::PATIENCE, async || torn(&healing, &made).await == 0)
+                .await;
+            println!("{} orders, {lost} answers lost", made.len());
+            // Each move is in the history once, whatever was lost.
+            for order in &made {
+                let history = healing.history(order.id).await.unwrap();
+                assert!(history.len() <= 2, "{history:?}");
             }
-            (made, lost)
-        })
-    });
-    ring.wait_formed().unwrap();
-    assert!(lost > 0, "no answer was lost, so nothing was tried");
-    runtime.block_on(async {
-        let healing = open(&fresh.cluster, &policy, EAGER).await;
-        support::until("all lists agree", support::PATIENCE, async || torn(&healing, &made).await == 0).await;
-        println!("{} orders, {lost} answers lost", made.len());
-        // Each move is in the history once, whatever was lost.
-        for order in &made {
-            let history = healing.history(order.id).await.unwrap();
-            assert!(history.len() <= 2, "{history:?}");
-        }
-    });
+        });
+    }
 }
 
 /// Several want to move one order. Gives the order if it was written, and how many did not learn what became of it.

@@ -123,38 +123,43 @@ fn what_has_expired_goes_away_by_itself() {
     });
 }
 
-/// Nodes stop answering in the middle of decisions. Whoever gets an answer can rely on it.
-#[test]
-fn a_lost_answer_is_never_a_wrong_one() {
-    const SESSIONS: usize = 120;
-    const CALLERS: usize = 4;
-    let alone = support::alone();
-    let ring = alone.ring;
-    let policy = support::policy("default");
-    let mut settings = support::settings(&policy, Entity::Sessions);
-    settings.timeout = Period::millis(1_000);
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let fresh = runtime.block_on(support::fresh(ring, &policy, &[Entity::Sessions]));
-    let lost = support::while_nodes_hang(ring, || {
-        runtime.block_on(async {
-            let opened = support::answered("sessions can be opened", || {
-                CassandraSessions::open(fresh.cluster.clone(), settings.clone())
-            });
-            let sessions: Arc<dyn SessionStore> = Arc::new(opened.await);
-            let mut lost = 0;
-            for round in 0..SESSIONS / 10 {
-                let tasks: Vec<_> =
-                    (0..10).map(|_| tokio::spawn(contend(sessions.clone(), CALLERS))).collect();
-                for task in tasks {
-                    lost += task.await.unwrap_or_else(|error| panic!("round {round}: {error}"));
+/// They hurt the servers, so nothing else may run beside them.
+mod alone {
+    use super::*;
+
+    /// Nodes stop answering in the middle of decisions. Whoever gets an answer can rely on it.
+    #[test]
+    fn a_lost_answer_is_never_a_wrong_one() {
+        const SESSIONS: usize = 120;
+        const CALLERS: usize = 4;
+        let alone = support::alone();
+        let ring = alone.ring;
+        let policy = support::policy("default");
+        let mut settings = support::settings(&policy, Entity::Sessions);
+        settings.timeout = Period::millis(1_000);
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let fresh = runtime.block_on(support::common(ring, &policy, &[Entity::Sessions]));
+        let lost = support::while_nodes_hang(ring, || {
+            runtime.block_on(async {
+                let opened = support::answered("sessions can be opened", || {
+                    CassandraSessions::open(fresh.cluster.clone(), settings.clone())
+                });
+                let sessions: Arc<dyn SessionStore> = Arc::new(opened.await);
+                let mut lost = 0;
+                for round in 0..SESSIONS / 10 {
+                    let tasks: Vec<_> =
+                        (0..10).map(|_| tokio::spawn(contend(sessions.clone(), CALLERS))).collect();
+                    for task in tasks {
+                        lost += task.await.unwrap_or_else(|error| panic!("round {round}: {error}"));
+                    }
                 }
-            }
-            lost
-        })
-    });
-    ring.wait_formed().unwrap();
-    drop(fresh);
-    assert!(lost > 0, "no answer was lost, so nothing was tried");
+                lost
+            })
+        });
+        ring.wait_formed().unwrap();
+        drop(fresh);
+        assert!(lost > 0, "no answer was lost, so nothing was tried");
+    }
 }
 
 /// Several change one session and use one token. Says how many did not learn what became of it.

@@ -1,7 +1,10 @@
-//! One ring for all tests of this binary, and keyspaces of its own for each of them.
+//! One ring for all tests. Most of them share the keyspaces of a policy, each with owners, customers and sessions of its own;
+//! what lists or scans everything that is there has keyspaces to itself.
 
 use std::{
+    collections::hash_map::DefaultHasher,
     fmt::Debug,
+    hash::{Hash, Hasher},
     sync::{
         Arc, LazyLock, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
         atomic::{AtomicBool, Ordering},
@@ -14,7 +17,7 @@ use mobimir_core::{
     policy::{BUILT_IN, CassandraSettings, Entity, Period, Policy, Replication},
     ports::StoreResult,
 };
-use mobimir_lab::{Ring, RingSpec};
+use mobimir_lab::Ring;
 use mobimir_testkit::conformance::{CASES_VARIABLE, ConformanceOptions};
 use scylla::{client::session::Session, statement::Statement};
 
@@ -29,16 +32,12 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 /// Before something is looked at again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-static RING: LazyLock<Ring> =
-    LazyLock::new(|| Ring::ephemeral(&patient(RingSpec::for_tests(3))).expect("a ring can be started"));
+static RING: LazyLock<Ring> = LazyLock::new(|| Ring::shared().expect("a ring can be started"));
 
-/// Nodes that are late are waited for: while one starts, the others are.
-pub(crate) fn patient(spec: RingSpec) -> RingSpec {
-    let times = ["read_request_timeout", "write_request_timeout", "cas_contention_timeout"];
-    times.into_iter().fold(spec, |spec, time| spec.with(time, "10s"))
-}
+/// How the names of keyspaces begin that are shared.
+const COMMON: &str = "common";
 
-/// Who uses which keyspaces. A node of a test ring has room for some hundred tables, not for those of all tests.
+/// Who uses which keyspaces of his own. A node of a test ring has room for some hundred tables, not for those of all tests.
 static IN_USE: Mutex<Vec<InUse>> = Mutex::new(Vec::new());
 
 struct InUse {
@@ -88,13 +87,15 @@ pub(crate) fn settings(policy: &Policy, entity: Entity) -> CassandraSettings {
     settings
 }
 
-/// A cluster with new keyspaces for some entities of a policy.
+/// A cluster with keyspaces for some entities of a policy.
 pub(crate) struct Fresh {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) prefix: String,
     pub(crate) log: Option<Arc<RequestLog>>,
 }
 
+/// Keyspaces that nobody else uses, for tests that list or scan all there is, or change the tables. Making one takes the
+/// ring seconds: see [`common`].
 pub(crate) async fn fresh(ring: &Ring, policy: &Policy, entities: &[Entity]) -> Fresh {
     let random = mobimir_core::secret::random_bytes::<4>();
     let prefix = format!("t{}", random.map(|byte| format!("{byte:02x}")).concat());
@@ -102,12 +103,51 @@ pub(crate) async fn fresh(ring: &Ring, policy: &Policy, entities: &[Entity]) -> 
     Fresh { cluster: connect(ring, policy, &prefix, None).await, prefix, log: None }
 }
 
+/// The keyspaces that all tests with such a policy share, made by the first that asks.
+pub(crate) async fn common(ring: &Ring, policy: &Policy, entities: &[Entity]) -> Fresh {
+    let prefix = create_common(ring, policy, entities).await;
+    Fresh { cluster: connect(ring, policy, &prefix, None).await, prefix, log: None }
+}
+
 /// The same, with every request written down and traced.
 pub(crate) async fn watched(ring: &Ring, policy: &Policy, entities: &[Entity]) -> Fresh {
-    let fresh = fresh(ring, policy, entities).await;
+    let prefix = create_common(ring, policy, entities).await;
     let log = Arc::new(RequestLog::with_traces());
-    let cluster = connect(ring, policy, &fresh.prefix, Some(log.clone())).await;
-    Fresh { cluster, log: Some(log), ..fresh }
+    let cluster = connect(ring, policy, &prefix, Some(log.clone())).await;
+    Fresh { cluster, prefix, log: Some(log) }
+}
+
+/// Policies with the same tables have the same prefix, also in another process.
+async fn create_common(ring: &Ring, policy: &Policy, entities: &[Entity]) -> String {
+    /// Prefix and entity of those that this process has made.
+    static MADE: tokio::sync::Mutex<Vec<(String, Entity)>> = tokio::sync::Mutex::const_new(Vec::new());
+    let tables = schema::script(&schema::keyspaces(policy, COMMON));
+    let mut hash = DefaultHasher::new();
+    (ring.contact_points(), tables).hash(&mut hash);
+    let prefix = format!("{COMMON}{:08x}", hash.finish() as u32);
+    let mut made = MADE.lock().await;
+    let missing = entities.iter().copied().filter(|entity| !made.contains(&(prefix.clone(), *entity)));
+    let missing: Vec<Entity> = missing.collect();
+    if !missing.is_empty() {
+        apply(ring, policy, &missing, &prefix).await;
+        made.extend(missing.into_iter().map(|entity| (prefix.clone(), entity)));
+    }
+    prefix
+}
+
+/// Makes tables as `mobimir schema apply` does. What is there stays.
+async fn apply(ring: &Ring, policy: &Policy, entities: &[Entity], prefix: &str) {
+    let cluster = connect(ring, policy, prefix, None).await;
+    let mut keyspaces = schema::keyspaces(policy, prefix);
+    keyspaces.retain(|keyspace| entities.contains(&keyspace.entity));
+    let _tables = TABLES.lock().await;
+    // A ring that does much else may refuse some of it at first.
+    let (cluster, keyspaces) = (&cluster, &keyspaces);
+    answered("the tables of a policy", || async move {
+        let plan = schema::plan(cluster, keyspaces).await?;
+        schema::apply(cluster, &plan, |_, _| {}).await
+    })
+    .await;
 }
 
 /// One more instance on the same keyspaces.
@@ -137,8 +177,11 @@ pub(crate) async fn connect_in(
         ..ClusterConfig::default()
     };
     let cluster = answered("the ring can be reached", || Cluster::connect(config.clone(), policy)).await;
-    let (contact_points, prefix, by) = (ring.contact_points(), prefix.to_owned(), Arc::downgrade(&cluster));
-    IN_USE.lock().unwrap_or_else(PoisonError::into_inner).push(InUse { contact_points, prefix, by });
+    if !prefix.starts_with(COMMON) {
+        let (contact_points, by) = (ring.contact_points(), Arc::downgrade(&cluster));
+        let in_use = InUse { contact_points, prefix: prefix.to_owned(), by };
+        IN_USE.lock().unwrap_or_else(PoisonError::into_inner).push(in_use);
+    }
     cluster
 }
 

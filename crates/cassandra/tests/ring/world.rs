@@ -42,7 +42,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn new(ring: &Ring, policy: &Policy, clock: Arc<dyn Clock>) -> Self {
-        let fresh = support::fresh(ring, policy, &ENTITIES).await;
+        let fresh = support::common(ring, policy, &ENTITIES).await;
         Self::on(fresh.cluster, policy, clock).await
     }
 

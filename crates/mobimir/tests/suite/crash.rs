@@ -105,7 +105,7 @@ async fn what_was_acknowledged_survives_kill_9() {
         // Another moment every round.
         tokio::time::sleep(Duration::from_millis(40 + (round as u64 * 37) % 200)).await;
         // The server that decides dies as well, every fourth time.
-        let mongod = round.is_multiple_of(4).then(servers::kill_mongod);
+        let mongod = round.is_multiple_of(4).then(servers::kill_primary);
         shop.kill();
         stop.store(true, Ordering::SeqCst);
         for task in load {

@@ -1,6 +1,6 @@
 //! Products, their stock and the catalogue.
 
-mod failover;
+mod alone;
 mod plans;
 mod sale;
 

@@ -1,4 +1,4 @@
-//! One replica set for all tests of this binary, and a database of its own for each of them.
+//! One replica set for all tests, and a database of its own for each of them: it takes milliseconds to make.
 
 use std::{
     sync::{Arc, LazyLock, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
@@ -6,13 +6,12 @@ use std::{
 };
 
 use mobimir_core::{policy::Entity, ports::StoreError};
-use mobimir_lab::{Mongo, MongoSpec};
+use mobimir_lab::Mongo;
 use mobimir_mongodb::{Deployment, MongoConfig, schema};
 use mobimir_testkit::conformance::{CASES_VARIABLE, ConformanceOptions};
 use mongodb::bson::{Document, doc};
 
-static SET: LazyLock<Mongo> =
-    LazyLock::new(|| Mongo::ephemeral(&MongoSpec::for_tests(3)).expect("a replica set can be started"));
+static SET: LazyLock<Mongo> = LazyLock::new(|| Mongo::shared().expect("a replica set can be started"));
 
 /// How long to wait for what is certain to come, on a machine that does much else. Elections and starts are part of it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);

@@ -119,7 +119,7 @@ fn paid() -> StatusChange {
 fn a_data_centre_is_lost_and_comes_back() {
     let _alone = support::alone();
     // A node that is late is not one that is lost.
-    let spec = support::patient(RingSpec::for_tests_in(&[3, 3]));
+    let spec = RingSpec::for_tests_in(&[3, 3]).patient().with_quick_tables();
     let ring = Ring::ephemeral(&spec).expect("a ring can be started");
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

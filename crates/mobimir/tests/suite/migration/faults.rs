@@ -23,8 +23,8 @@ pub(crate) enum Fault {
     KillMigrator,
     /// One of three.
     KillCassandraNode,
-    /// The only one: without it nothing is sold.
-    KillMongod,
+    /// The primary: until another one is elected nothing is sold.
+    KillPrimary,
     /// All nodes keep their connections and say nothing.
     PauseTarget,
     /// Somebody thinks better of it.
@@ -50,7 +50,7 @@ impl Fault {
         Self::KillMigrator,
         Self::KillCassandraNode,
         Self::KillInstance,
-        Self::KillMongod,
+        Self::KillPrimary,
         Self::Rollback,
     ];
 }
@@ -168,13 +168,14 @@ pub(crate) async fn strike(
             on(servers, move |servers| lose_node(&servers.ring, node)).await;
             sells_again(world).await;
         }
-        Fault::KillMongod => {
+        Fault::KillPrimary => {
             troubles.begins(why, None);
             on(servers, |servers| {
-                servers.mongo.kill(1)?;
+                let primary = servers.mongo.wait_primary()?;
+                servers.mongo.kill(primary)?;
                 std::thread::sleep(MONGOD_AWAY);
-                servers.mongo.start_member(1)?;
-                servers.mongo.wait_primary().map(drop)
+                servers.mongo.start_member(primary)?;
+                servers.mongo.wait_ready()
             })
             .await;
             sells_again(world).await;

@@ -42,7 +42,7 @@ const SCHEDULE: [(When, Fault); 6] = [
     (When::Verify, Fault::KillCassandraNode),
     (When::Handover, Fault::Rollback),
     (When::ReadTarget, Fault::KillInstance),
-    (When::WayBack, Fault::KillMongod),
+    (When::WayBack, Fault::KillPrimary),
 ];
 
 fn schedule() -> Vec<(When, Fault)> {

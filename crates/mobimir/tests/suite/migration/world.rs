@@ -10,7 +10,6 @@ use std::{
 
 use hyper::Method;
 use mobimir_core::time::{Clock, SystemClock};
-use mobimir_lab::RingSpec;
 use mongodb::bson::doc;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -32,8 +31,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_millis(300);
 /// Phases in which everybody waits are over soon.
 const QUICK_PAUSE: Duration = Duration::from_millis(40);
-/// The shop as the servers know it.
-const NAME: &str = "moving";
 /// A shop that is started again has to find its port free. Nobody is given one of these by chance.
 const PORTS: RangeInclusive<u16> = 11_000..=19_999;
 /// From the lowest.
@@ -84,6 +81,11 @@ fn policy(dir: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// The shop as the servers know it: another one in every run on the same servers.
+fn shop_name() -> String {
+    format!("moving{}", std::process::id())
+}
+
 fn free_host() -> String {
     let first = std::process::id() as usize % PORTS.len();
     let ports = PORTS.cycle_from(first);
@@ -124,11 +126,8 @@ impl World {
         let dir = TempDir::new().unwrap();
         let policy = policy(dir.path());
         let (servers, mut environment) = blocking(move || {
-            // A node that is late is waited for: this machine has much else to do.
-            let patient = ["read_request_timeout", "write_request_timeout"];
-            let spec = patient.into_iter().fold(RingSpec::for_tests(3), |spec, time| spec.with(time, "4s"));
-            let servers = Servers::start(policy, &spec);
-            let environment = servers.environment(NAME, Tables::Own);
+            let servers = Servers::shared(policy);
+            let environment = servers.environment(&shop_name(), Tables::Own);
             (servers, environment)
         })
         .await;
@@ -265,7 +264,7 @@ impl World {
         let (servers, name) = (self.servers.clone(), name.to_owned());
         let found = blocking(move || {
             let find = doc! { "find": "notes", "filter": { "_id": name }, "limit": 1 };
-            servers.mongo.run_on(1, NAME, find)
+            servers.mongo.run_on(servers.mongo.primary()?, &shop_name(), find)
         });
         let found = found.await.ok()?;
         let note = found.get_document("cursor").ok()?.get_array("firstBatch").ok()?.first()?.as_document()?;

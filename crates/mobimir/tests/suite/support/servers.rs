@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mobimir_lab::{Mongo, MongoSpec, Ring, RingSpec};
+use mobimir_lab::{Mongo, Ring};
 
 use super::process::program;
 
@@ -19,12 +19,10 @@ const TABLES_IN_MAX: Duration = Duration::from_secs(180);
 
 static SERVERS: LazyLock<Option<Servers>> = LazyLock::new(|| {
     let policy = std::env::var(POLICY_VARIABLE).ok().filter(|policy| !policy.is_empty())?;
-    let patient = ["read_request_timeout", "write_request_timeout"];
-    let spec = patient.into_iter().fold(RingSpec::for_tests(1), |spec, time| spec.with(time, "8s"));
-    Some(Servers::start(policy, &spec))
+    Some(Servers::shared(policy))
 });
 
-/// A ring of one data centre and mongod.
+/// A ring of one data centre and a replica set, three servers each: those that all tests of a run share.
 pub(crate) struct Servers {
     policy: String,
     pub(crate) ring: Ring,
@@ -58,22 +56,22 @@ fn patient_policy() -> String {
     policy
 }
 
-/// A server that was ended with `kill -9`, if this run has one.
-pub(crate) struct MongodKill(Option<&'static Mongo>);
+/// The primary of the replica set, ended with `kill -9`, if this run has one.
+pub(crate) struct PrimaryKill(Option<(&'static Mongo, u16)>);
 
-pub(crate) fn kill_mongod() -> MongodKill {
-    let mongo = SERVERS.as_ref().map(|servers| &servers.mongo);
-    if let Some(mongo) = mongo {
-        mongo.kill(1).expect("it runs");
-    }
-    MongodKill(mongo)
+pub(crate) fn kill_primary() -> PrimaryKill {
+    PrimaryKill(SERVERS.as_ref().map(|servers| {
+        let primary = servers.mongo.wait_primary().expect("a primary");
+        servers.mongo.kill(primary).expect("it runs");
+        (&servers.mongo, primary)
+    }))
 }
 
-impl MongodKill {
+impl PrimaryKill {
     pub(crate) fn start_again(self) {
-        if let Some(mongo) = self.0 {
-            mongo.start_member(1).expect("it starts with its data");
-            mongo.wait_primary().expect("it is elected");
+        if let Some((mongo, member)) = self.0 {
+            mongo.start_member(member).expect("it starts with its data");
+            mongo.wait_ready().expect("the set is whole");
         }
     }
 }
@@ -103,9 +101,9 @@ pub(crate) fn environment(data: &Path, tables: Tables) -> Vec<(&'static str, Str
 
 impl Servers {
     /// For shops with this policy.
-    pub(crate) fn start(policy: String, ring: &RingSpec) -> Self {
-        let ring = Ring::ephemeral(ring).expect("a ring can be started");
-        let mongo = Mongo::ephemeral(&MongoSpec::for_tests(1)).expect("mongod can be started");
+    pub(crate) fn shared(policy: String) -> Self {
+        let ring = Ring::shared().expect("a ring can be started");
+        let mongo = Mongo::shared().expect("a replica set can be started");
         Self { policy, ring, mongo }
     }
 

@@ -20,7 +20,7 @@ use mobimir_core::{
     time::{Timestamp, Version},
     user::{Email, Profile, User},
 };
-use mobimir_lab::{Mongo, MongoSpec};
+use mobimir_lab::Mongo;
 use mobimir_mongodb::{Deployment, MongoConfig, schema};
 
 use crate::support::PATIENCE;
@@ -34,8 +34,7 @@ const BUDGETS: [(ReadOperation, i64); 4] = [
 ];
 
 /// Three members that all vote, for tests that one at a time may do with it what they like.
-static SET: LazyLock<Mongo> =
-    LazyLock::new(|| Mongo::ephemeral(&MongoSpec::for_tests(3)).expect("a replica set can be started"));
+static SET: LazyLock<Mongo> = LazyLock::new(|| Mongo::shared().expect("a replica set can be started"));
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn voting_set() -> (&'static Mongo, MutexGuard<'static, ()>) {

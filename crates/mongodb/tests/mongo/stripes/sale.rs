@@ -139,66 +139,73 @@ fn a_sale_goes_on_while_the_product_is_split_put_together_and_restocked() {
     });
 }
 
-#[test]
-fn a_killed_primary_neither_loses_nor_doubles_a_unit_of_a_split_product() {
-    const UNITS: u64 = 100_000;
-    const HOLDS_MIN: usize = 32;
-    let alone = alone();
-    block_on(async {
-        let fresh = fresh(alone.mongo, &[Entity::Products]).await;
-        let products = Arc::new(MongoProducts::new(fresh.deployment.clone()));
-        let phone = phone(UNITS);
-        products.insert(vec![phone.clone()]).await.unwrap();
-        products.stripe(phone.id, 8, now()).await.unwrap();
-        let open = Arc::new(AtomicBool::new(true));
-        let done = Arc::new(AtomicUsize::new(0));
-        let mut buyers = JoinSet::new();
-        for _ in 0..16 {
-            let (products, open, id) = (products.clone(), open.clone(), phone.id);
-            let done = done.clone();
-            buyers.spawn(async move {
-                let (mut held, mut perhaps) = (Vec::new(), Vec::new());
-                while open.load(Ordering::Relaxed) {
-                    let hold = sale(7);
-                    match products.hold(id, hold, now()).await {
-                        Ok(HoldOutcome::Held) => {
-                            held.push(hold.order);
-                            done.fetch_add(1, Ordering::Relaxed);
+mod alone {
+    use super::*;
+
+    #[test]
+    fn a_killed_primary_neither_loses_nor_doubles_a_unit_of_a_split_product() {
+        const UNITS: u64 = 100_000;
+        const HOLDS_MIN: usize = 32;
+        let alone = alone();
+        block_on(async {
+            let fresh = fresh(alone.mongo, &[Entity::Products]).await;
+            let products = Arc::new(MongoProducts::new(fresh.deployment.clone()));
+            let phone = phone(UNITS);
+            products.insert(vec![phone.clone()]).await.unwrap();
+            products.stripe(phone.id, 8, now()).await.unwrap();
+            let open = Arc::new(AtomicBool::new(true));
+            let done = Arc::new(AtomicUsize::new(0));
+            let mut buyers = JoinSet::new();
+            for _ in 0..16 {
+                let (products, open, id) = (products.clone(), open.clone(), phone.id);
+                let done = done.clone();
+                buyers.spawn(async move {
+                    let (mut held, mut perhaps) = (Vec::new(), Vec::new());
+                    while open.load(Ordering::Relaxed) {
+                        let hold = sale(7);
+                        match products.hold(id, hold, now()).await {
+                            Ok(HoldOutcome::Held) => {
+                                held.push(hold.order);
+                                done.fetch_add(1, Ordering::Relaxed);
+                            }
+                            Ok(HoldOutcome::Full) => return (held, perhaps),
+                            Ok(other) => panic!("{other:?}"),
+                            Err(StoreError::Unknown { .. }) => perhaps.push(hold.order),
+                            Err(StoreError::Unavailable { .. }) => {}
+                            Err(error) => panic!("{error}"),
                         }
-                        Ok(HoldOutcome::Full) => return (held, perhaps),
-                        Ok(other) => panic!("{other:?}"),
-                        Err(StoreError::Unknown { .. }) => perhaps.push(hold.order),
-                        Err(StoreError::Unavailable { .. }) => {}
-                        Err(error) => panic!("{error}"),
+                        sleep(Duration::from_millis(150)).await;
                     }
-                    sleep(Duration::from_millis(150)).await;
-                }
-                (held, perhaps)
-            });
-        }
-        sleep(Duration::from_secs(1)).await;
-        let primary = tokio::task::block_in_place(|| alone.mongo.wait_primary()).unwrap();
-        tokio::task::block_in_place(|| alone.mongo.kill(primary)).unwrap();
-        tokio::task::block_in_place(|| alone.mongo.wait_primary()).unwrap();
-        sleep(Duration::from_secs(1)).await;
-        tokio::task::block_in_place(|| alone.mongo.start_member(primary)).unwrap();
-        tokio::task::block_in_place(|| alone.mongo.wait_ready()).unwrap();
-        until("the sale goes on", async || done.load(Ordering::Relaxed) > HOLDS_MIN).await;
-        open.store(false, Ordering::Relaxed);
-        let (mut held, mut perhaps) = (Vec::new(), Vec::new());
-        while let Some(buyer) = buyers.join_next().await {
-            let told = buyer.unwrap();
-            held.extend(told.0);
-            perhaps.extend(told.1);
-        }
-        let stored = stored(&products, &phone).await;
-        let mut orders: Vec<_> = stored.holds.iter().map(|hold| hold.order).collect();
-        orders.sort_unstable();
-        orders.dedup();
-        assert_eq!(orders.len(), stored.holds.len(), "no order is held twice");
-        assert!(held.iter().all(|order| orders.binary_search(order).is_ok()), "acknowledged holds are there");
-        assert!(orders.iter().all(|order| held.contains(order) || perhaps.contains(order)));
-        assert_eq!(stored.stock[&msk()].received, UNITS);
-        assert!(held.len() > HOLDS_MIN, "the sale went on: {}", held.len());
-    });
+                    (held, perhaps)
+                });
+            }
+            sleep(Duration::from_secs(1)).await;
+            let primary = tokio::task::block_in_place(|| alone.mongo.wait_primary()).unwrap();
+            tokio::task::block_in_place(|| alone.mongo.kill(primary)).unwrap();
+            tokio::task::block_in_place(|| alone.mongo.wait_primary()).unwrap();
+            sleep(Duration::from_secs(1)).await;
+            tokio::task::block_in_place(|| alone.mongo.start_member(primary)).unwrap();
+            tokio::task::block_in_place(|| alone.mongo.wait_ready()).unwrap();
+            until("the sale goes on", async || done.load(Ordering::Relaxed) > HOLDS_MIN).await;
+            open.store(false, Ordering::Relaxed);
+            let (mut held, mut perhaps) = (Vec::new(), Vec::new());
+            while let Some(buyer) = buyers.join_next().await {
+                let told = buyer.unwrap();
+                held.extend(told.0);
+                perhaps.extend(told.1);
+            }
+            let stored = stored(&products, &phone).await;
+            let mut orders: Vec<_> = stored.holds.iter().map(|hold| hold.order).collect();
+            orders.sort_unstable();
+            orders.dedup();
+            assert_eq!(orders.len(), stored.holds.len(), "no order is held twice");
+            assert!(
+                held.iter().all(|order| orders.binary_search(order).is_ok()),
+                "acknowledged holds are there"
+            );
+            assert!(orders.iter().all(|order| held.contains(order) || perhaps.contains(order)));
+            assert_eq!(stored.stock[&msk()].received, UNITS);
+            assert!(held.len() > HOLDS_MIN, "the sale went on: {}", held.len());
+        });
+    }
 }

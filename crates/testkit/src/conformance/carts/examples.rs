@@ -108,7 +108,8 @@ async fn covered_by_key(bench: &Bench) -> Checked {
     answered(carts.append(owner, vec![keyed.clone()], expires_at, start).await)?;
     let mut now = start;
     for round in 0..ROUNDS {
-        let fill = (1..=ADDS).map(|n| CartChange { keyed: false, ..add(bench, owner, round * ADDS + n, 1, now) });
+        let fill =
+            (1..=ADDS).map(|n| CartChange { keyed: false, ..add(bench, owner, round * ADDS + n, 1, now) });
         answered(carts.append(owner, fill.collect(), expires_at, now).await)?;
         tokio::time::sleep(PAUSE).await;
         read(bench, owner, now).await?;
