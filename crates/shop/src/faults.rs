@@ -13,7 +13,6 @@ pub enum Step {
     OrderWritten,
     LinesSettled,
     CartTaken,
-    CheckoutSettled,
     ReturnHeld,
     CancellationDecided,
     CancellationWritten,
@@ -24,7 +23,7 @@ pub enum Step {
 }
 
 impl Step {
-    pub const CHECKOUT: [Step; 9] = [
+    pub const ALL: [Step; 15] = [
         Step::CheckoutInserted,
         Step::LineHeld,
         Step::AllLinesHeld,
@@ -33,7 +32,23 @@ impl Step {
         Step::OrderWritten,
         Step::LinesSettled,
         Step::CartTaken,
-        Step::CheckoutSettled,
+        Step::ReturnHeld,
+        Step::CancellationDecided,
+        Step::CancellationWritten,
+        Step::ReturnsSettled,
+        Step::DispatchDecided,
+        Step::GuestClosed,
+        Step::CartMerged,
+    ];
+    pub const CHECKOUT: [Step; 8] = [
+        Step::CheckoutInserted,
+        Step::LineHeld,
+        Step::AllLinesHeld,
+        Step::CheckoutCommitted,
+        Step::CheckoutAborted,
+        Step::OrderWritten,
+        Step::LinesSettled,
+        Step::CartTaken,
     ];
     pub const CANCELLATION: [Step; 4] =
         [Step::ReturnHeld, Step::CancellationDecided, Step::CancellationWritten, Step::ReturnsSettled];
