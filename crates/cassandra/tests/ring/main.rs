@@ -7,6 +7,7 @@ mod alone;
 mod carts;
 mod checkout;
 mod moving;
+mod order_crashes;
 mod order_lists;
 mod orders;
 mod partitions;

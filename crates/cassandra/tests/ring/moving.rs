@@ -26,7 +26,7 @@ fn conform_orders(policy_name: &str) {
         let orders = orders::open(&fresh.cluster, &policy, Default::default()).await;
         Movables { orders: orders.side(), ..ModelStore::movables() }
     };
-    conformance::moving_orders(&factory, policies::options(&policy));
+    conformance::moving_orders(&factory, policies::options(&policy, Entity::Orders));
 }
 
 fn conform_sessions(policy_name: &str) {
@@ -36,7 +36,7 @@ fn conform_sessions(policy_name: &str) {
         let fresh = support::fresh(ring.ring, &policy, &[Entity::Sessions]).await;
         Movables { sessions: sessions::open(&fresh, &policy).await.side(), ..ModelStore::movables() }
     };
-    conformance::moving_sessions(&factory, policies::options(&policy));
+    conformance::moving_sessions(&factory, policies::options(&policy, Entity::Sessions));
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn all_carts() {
         let fresh = support::fresh(ring.ring, &policy, &[Entity::Carts]).await;
         Movables { carts: carts::open(&fresh, &policy).await.side(), ..ModelStore::movables() }
     };
-    conformance::moving_carts(&factory, policies::options(&policy));
+    conformance::moving_carts(&factory, policies::options(&policy, Entity::Carts));
 }
 
 /// A mark is there before the write, and does not go while nobody knows what became of it.

@@ -354,45 +354,6 @@ fn lists_follow_whatever_dies_in_between() {
     }
 }
 
-/// Whoever writes orders dies at any moment. Some seconds later each is in every table, or in none.
-#[test]
-fn an_order_is_written_whole_or_not_at_all() {
-    const ORDERS: usize = 80;
-    let ring = support::shared();
-    let policy = support::policy("default");
-    block_on(async {
-        let fresh = support::fresh(ring.ring, &policy, &[Entity::Orders]).await;
-        let dying = open(&fresh.cluster, &policy, CALM).await;
-        let (now, customer) = (SystemClock.now(), user());
-        let made: Vec<Order> = (0..ORDERS).map(|n| order(customer, &n.to_string(), now)).collect();
-        let mut takes = Duration::MAX;
-        for order in &made[..MEASURED] {
-            let started = Instant::now();
-            dying.insert(vec![order.clone()]).await.unwrap();
-            takes = takes.min(started.elapsed());
-        }
-        for (n, order) in made.iter().enumerate().skip(MEASURED) {
-            let (dying, order) = (dying.clone(), order.clone());
-            let writing = tokio::spawn(async move { dying.insert(vec![order]).await });
-            tokio::time::sleep(takes * (n as u32 % 16) / 12).await;
-            writing.abort();
-        }
-        drop(dying);
-
-        let healing = open(&fresh.cluster, &policy, EAGER).await;
-        support::until("every order is whole or not there", support::PATIENCE, async || {
-            let by_user: BTreeSet<OrderId> =
-                whole_history(&healing, customer).await.into_iter().map(|order| order.id).collect();
-            let by_day: BTreeSet<OrderId> =
-                whole_day(&healing, now).await.into_iter().map(|order| order.id).collect();
-            let by_id = try_join_all(made.iter().map(|order| healing.get(order.id))).await.unwrap();
-            let by_id: BTreeSet<OrderId> = by_id.into_iter().flatten().map(|order| order.id).collect();
-            by_user == by_id && by_day == by_id && healing.pending_notes().await.unwrap() == 0
-        })
-        .await;
-    });
-}
-
 /// How many orders stand in some list otherwise than they do.
 async fn torn(orders: &CassandraOrders, made: &[Order]) -> usize {
     let by_user: BTreeMap<OrderId, Order> =

@@ -39,11 +39,8 @@ impl Policy {
     /// The promises that this policy gives up, in the order of their numbers.
     pub fn given_up(&self) -> Vec<GivenUp> {
         let mut given_up = Vec::new();
-        for (entity, placement) in self.placements() {
-            let in_cassandra =
-                placement.cassandra.as_ref().and_then(|settings| weak_quorum(entity, settings));
-            let in_mongodb = placement.mongodb.as_ref().and_then(|settings| weak_concern(entity, settings));
-            for why in [in_cassandra, in_mongodb].into_iter().flatten() {
+        for (entity, _) in self.placements() {
+            for why in self.weak_settings(entity) {
                 given_up.extend(
                     promises_of(entity)
                         .iter()
@@ -57,6 +54,15 @@ impl Policy {
         }
         given_up.sort_by_key(|given_up| given_up.invariant);
         given_up
+    }
+
+    /// Why an acknowledged write of this entity need not be seen by the next read, or may be lost: empty if
+    /// its settings give nothing up.
+    pub fn weak_settings(&self, entity: Entity) -> Vec<String> {
+        let Some(placement) = self.placement(entity) else { return Vec::new() };
+        let in_cassandra = placement.cassandra.as_ref().and_then(|settings| weak_quorum(entity, settings));
+        let in_mongodb = placement.mongodb.as_ref().and_then(|settings| weak_concern(entity, settings));
+        [in_cassandra, in_mongodb].into_iter().flatten().collect()
     }
 
     pub fn gives_up(&self, invariant: Invariant) -> bool {
