@@ -6,7 +6,7 @@ mod common;
 use std::{
     fs,
     sync::Arc,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use common::{NOON, hold, open, order, product, product_id};
@@ -26,32 +26,39 @@ async fn a_backup_during_writes_is_one_moment() {
     let store = open(&root.path().join("data"));
     ProductStore::insert(&store, (0..8).map(|number| product(number, 1_000_000)).collect()).await.unwrap();
 
-    let done = Arc::new(AtomicBool::new(false));
+    let (done, ordered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let mut shoppers = tokio::task::JoinSet::new();
     for user in 0..USERS {
-        let (store, done) = (store.clone(), Arc::clone(&done));
+        let (store, done, ordered) = (store.clone(), Arc::clone(&done), Arc::clone(&ordered));
         shoppers.spawn(async move {
             for number in 0.. {
                 if done.load(Ordering::Relaxed) {
-                    return number;
+                    return;
                 }
                 let hold = hold(user * 1_000_000 + number, 1);
                 store.hold(product_id(number % 8), hold, NOON).await.unwrap();
                 OrderStore::insert(&store, vec![order(user * 1_000_000 + number, user)]).await.unwrap();
                 let sold = Verdict { sale: Decision::Won(hold.attempt), cancellation: Decision::Undecided };
                 store.settle(product_id(number % 8), hold.order, sold, NOON).await.unwrap();
+                ordered.fetch_add(1, Ordering::SeqCst);
             }
-            0
         });
     }
     let backups = (0..3).map(|number| root.path().join(format!("backup {number}"))).collect::<Vec<_>>();
+    let mut ordered_before = Vec::new();
     for backup in &backups {
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        // Something is new in each of them.
+        let least = ordered.load(Ordering::SeqCst) + 10;
+        while ordered.load(Ordering::SeqCst) < least {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        ordered_before.push(ordered.load(Ordering::SeqCst));
         let (store, backup) = (store.clone(), backup.clone());
         tokio::task::spawn_blocking(move || store.backup(&backup, &mut |_| {})).await.unwrap().unwrap();
     }
     done.store(true, Ordering::Relaxed);
     shoppers.join_all().await;
+    assert!(ordered.load(Ordering::SeqCst) > ordered_before[0]);
 
     for (number, backup) in backups.iter().enumerate() {
         let data = root.path().join(format!("restored {number}"));
@@ -94,6 +101,7 @@ async fn a_backup_during_writes_is_one_moment() {
         of_day.sort_by_key(|order| order.id);
         assert_eq!(of_users, of_day);
         let ordered = of_day.len() as u64;
+        assert!(ordered >= ordered_before[number], "what was acknowledged before the backup is in it");
         // An order is written after its hold and before its settlement.
         assert!(
             sold <= ordered && ordered <= sold + held as u64,

@@ -3,8 +3,11 @@
 mod common;
 
 use std::{
-    collections::BTreeSet,
-    sync::{atomic::Ordering, mpsc::sync_channel},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::sync_channel,
+    },
     time::{Duration, Instant},
 };
 
@@ -162,21 +165,30 @@ async fn reads_are_never_older_than_an_acknowledged_write() {
 async fn closing_finishes_what_was_taken_and_refuses_the_rest() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    let mut writers = JoinSet::new();
-    for change in 0..WRITERS {
-        let store = store.clone();
+    let (mut writers, acknowledged) = (JoinSet::new(), Arc::new(AtomicU64::new(0)));
+    for writer in 0..WRITERS {
+        let (store, acknowledged) = (store.clone(), acknowledged.clone());
+        // Until it is refused.
         writers.spawn(async move {
-            let written = store.append(owner(1), vec![add(owner(1), change, 1)], NOON.plus_s(60), NOON).await;
-            written.is_ok().then_some(change)
+            for change in 0.. {
+                let change = add(owner(1), writer << 64 | change, 1);
+                match store.append(owner(1), vec![change], NOON.plus_s(60), NOON).await {
+                    Ok(()) => acknowledged.fetch_add(1, Ordering::SeqCst),
+                    Err(StoreError::Unavailable { .. }) => return,
+                    Err(error) => panic!("{error}"),
+                };
+            }
         });
     }
-    tokio::task::yield_now().await;
+    while acknowledged.load(Ordering::SeqCst) < WRITERS as u64 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     store.close().await;
-    let acknowledged: BTreeSet<u128> = writers.join_all().await.into_iter().flatten().collect();
+    writers.join_all().await;
     let refused = store.append(owner(1), vec![add(owner(1), 999, 1)], NOON.plus_s(60), NOON).await;
     assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
     let cart = CartStore::read(&store, owner(1), NOON).await.unwrap();
     let units = cart.map_or(0, |cart| cart::fold(&cart.changes).quantity(product_id(1)));
-    assert_eq!(units, acknowledged.len() as u64);
+    assert_eq!(units, acknowledged.load(Ordering::SeqCst));
     store.close().await;
 }

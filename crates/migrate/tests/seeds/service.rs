@@ -2,7 +2,10 @@
 //! of it.
 
 use std::{
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -363,6 +366,47 @@ async fn a_read_that_differs_is_counted_shown_and_keeps_reads_where_they_are() {
     // Once it is mended and everything was compared anew, it counts no longer.
     world.act(Action::Repair).await;
     world.bring(Phase::ReadTarget).await;
+}
+
+/// In a time of its own, so that no machine is too slow: between healthy stores a handover is over before
+/// any write is refused, there and back.
+#[tokio::test(start_paused = true)]
+async fn a_handover_makes_writes_wait_and_refuses_none() {
+    let world = world();
+    world.entity.ready().await;
+    world.insert((0..10).map(|n| in_month(n, "2011-01")).collect()).await;
+    world.act(Action::Start).await;
+    let (shop, is_over) = (world.shop().clone(), Arc::new(AtomicBool::new(false)));
+    let waits: Arc<Mutex<Vec<Duration>>> = Arc::default();
+    let buying = tokio::spawn({
+        let (is_over, waits) = (is_over.clone(), waits.clone());
+        async move {
+            let mut bought = 100;
+            while !is_over.load(Ordering::Relaxed) {
+                let began = Instant::now();
+                shop.insert(vec![in_month(bought, "2011-02")]).await.expect("nobody is refused");
+                waits.lock().unwrap().push(began.elapsed());
+                bought += 1;
+                sleep(Duration::from_millis(10)).await;
+            }
+            bought
+        }
+    });
+    for (from, to) in [(Phase::Verify, Phase::ReadTarget), (Phase::ReadTarget, Phase::Verify)] {
+        world.bring(from).await;
+        waits.lock().unwrap().clear();
+        world.bring(to).await;
+        let longest = waits.lock().unwrap().iter().copied().max().expect("somebody bought");
+        assert!(longest > Duration::ZERO, "no write was made while {to} was reached");
+        assert!(longest < TIMING.handover_wait_max, "a write waited {longest:?} until {to}");
+    }
+    is_over.store(true, Ordering::Relaxed);
+    let bought = buying.await.expect("nobody is refused");
+    world.until("copied", |status| status.backlog.values().flatten().all(|left| left.entities == 0)).await;
+    for n in (0..10).chain(100..bought) {
+        assert!(world.in_target(n).await, "MIG-1: {n}");
+        assert!(world.shop().get(id(n)).await.unwrap().is_some(), "MIG-1: {n}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
