@@ -1,7 +1,5 @@
 //! The HTTP contract, call by call.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -405,95 +403,4 @@ async fn machines_and_operators_can_look_inside() {
     operator.post("/v1/ops/migrations/dragons/advance", json!({})).await.problem(404, "not_found");
     anyone.get("/v1/ops/policy").await.problem(401, "unauthorized");
     guest(&shop.host).await.get("/v1/ops/invariants").await.problem(403, "forbidden");
-}
-
-/// As the policy of the next test says.
-const ABANDONED_AFTER: Duration = Duration::from_secs(1);
-const GUESTS_STAY: Duration = Duration::from_secs(5);
-
-/// CRT-3, SES-1, abandoned carts, with lifetimes short enough to see.
-#[tokio::test]
-async fn carts_are_abandoned_and_end_with_their_time() {
-    let dir = TempDir::new().unwrap();
-    let policy = dir.path().join("policy.toml");
-    let text = "[carts]\nttl = { guest = \"3s\", user = \"1h\" }\n[sessions]\nttl = { user = \"1h\", guest = \"5s\" }\n[times]\nabandoned_after = \"1s\"\n";
-    std::fs::write(&policy, text).unwrap();
-    let shop =
-        Process::start(&["serve", "--policy", policy.to_str().unwrap()], &dir.path().join("data"), &[]);
-    let host = &shop.host;
-    let phone = product(host, 10).await;
-    let add = json!({ "product_id": phone, "quantity": 2 });
-    let (session, mut visitor, cart) = visit(host, &add).await;
-    assert!(cart["expires_at"].as_str() <= session["expires_at"].as_str(), "{cart} {session}");
-    let mut customer = Customer::new(host).await;
-    customer.client.post("/v1/cart/items", add.clone()).await.expect(200);
-
-    let until = async |what: &str, client: &mut Client, path: &str, there: &dyn Fn(&Answer) -> bool| {
-        let started = Instant::now();
-        while !there(&client.get(path).await) {
-            assert!(started.elapsed() < Duration::from_secs(60), "{what} does not happen");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    let mut operator = operator(host);
-    let abandoned = "/v1/carts?status=abandoned";
-    let of_user = |answer: &Answer| {
-        answer.json()["items"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|cart| cart["user_id"] == customer.user_id.as_str())
-    };
-    let of_guest = |answer: &Answer| {
-        answer.json()["items"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|cart| cart["session_id"] == session["session_id"])
-    };
-    until("being abandoned", &mut operator, abandoned, &of_user).await;
-    assert_eq!(customer.client.get("/v1/cart").await.expect(200)["status"], "abandoned");
-    let mut adds = 1;
-    loop {
-        let started = Instant::now();
-        let touched = customer.client.post("/v1/cart/items", add.clone()).await.expect(200);
-        adds += 1;
-        if touched["status"] == "active" {
-            break;
-        }
-        assert!(started.elapsed() >= ABANDONED_AFTER, "{touched}");
-    }
-    // A guest who logs out, or whose cart went into a user's, has no cart to abandon.
-    let gone = loop {
-        let started = Instant::now();
-        let (gone, mut leaving, _) = visit(host, &add).await;
-        let left = leaving.delete("/v1/sessions/current").await;
-        if left.status == 204 {
-            break gone;
-        }
-        assert!(started.elapsed() >= GUESTS_STAY, "{left:?}");
-    };
-    tokio::time::sleep(ABANDONED_AFTER + Duration::from_millis(100)).await;
-    let listed = operator.get(abandoned).await.expect(200);
-    assert!(
-        listed["items"].as_array().unwrap().iter().all(|cart| cart["session_id"] != gone["session_id"]),
-        "{listed}"
-    );
-    until("the end of the guest's cart", &mut operator, abandoned, &|answer| !of_guest(answer)).await;
-    until("the end of the guest's session", &mut visitor, "/v1/cart", &|answer| answer.status == 401).await;
-    assert_eq!(quantities(&customer.client.get("/v1/cart").await.expect(200)), [2 * adds]);
-}
-
-/// A guest who puts something into a cart: the session, its client, the cart. One whose session ended meanwhile comes anew.
-async fn visit(host: &str, add: &Value) -> (Value, Client, Value) {
-    loop {
-        let started = Instant::now();
-        let session = Client::new(host).post("/v1/sessions", json!({})).await.expect(201);
-        let mut visitor = Client::with_token(host, session["token"].as_str().unwrap());
-        let added = visitor.post("/v1/cart/items", add.clone()).await;
-        if added.status == 200 {
-            return (session, visitor, added.json());
-        }
-        assert!(started.elapsed() >= GUESTS_STAY, "{added:?}");
-    }
 }

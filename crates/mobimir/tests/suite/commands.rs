@@ -4,11 +4,12 @@ use std::{
     io::Write,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use hyper::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -16,11 +17,11 @@ use tempfile::TempDir;
 use crate::support::{
     Client, Customer, Process,
     process::{OPERATOR, program, run},
-    shop::{items, operator, product, settled_stock, stock},
+    shop::{assert_orders_found, items, operator, product, settled_stock, stock},
 };
 
-/// How long to wait for what is certain to come.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long to wait for what is certain to come. It only ends a test that hangs.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 #[test]
 fn every_command_explains_itself_with_examples() {
@@ -226,67 +227,85 @@ async fn a_data_directory_has_one_shop_at_a_time() {
     assert!(err.contains("999"), "{err}");
 }
 
-/// SIGTERM: what was accepted is answered, the process ends with 0, and everything is there afterwards.
+/// SIGTERM while everybody is ordering: whatever was accepted is answered, the process ends with 0, and all
+/// of it is there afterwards. A request that gets no answer was not begun.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shop_ends_cleanly_under_load() {
-    const BUYERS: u64 = 16;
     let dir = TempDir::new().unwrap();
     let data = dir.path().join("data");
-    // However slow the machine is, what was accepted can be finished.
-    let mut shop = Process::start(&["serve"], &data, &[("MOBIMIR_LIMITS_SHUTDOWN_MS_MAX", "60000")]);
-    let host = shop.host.clone();
-    let phone = product(&host, 1_000_000).await;
-    let mut customers = Vec::new();
-    for _ in 0..BUYERS {
-        customers.push(Customer::new(&host).await);
-    }
-    let done = Arc::new(AtomicU64::new(0));
-    let buyers: Vec<_> = customers
-        .into_iter()
-        .map(|mut customer| {
-            let (phone, done) = (phone.clone(), done.clone());
-            tokio::spawn(async move {
-                let mut placed = 0;
-                for n in 0..100_000 {
-                    let sent = customer
-                        .client
-                        .send(
-                            hyper::Method::POST,
-                            "/v1/orders",
-                            &[("idempotency-key", &format!("k{n}"))],
-                            Some(items(&phone, 1)),
-                        )
-                        .await;
-                    match sent {
-                        Ok(answer) => {
-                            answer.expect(201);
-                            placed += 1;
-                            done.fetch_add(1, Ordering::SeqCst);
-                        }
-                        // The connection is closed between two requests, or could not be opened any more.
-                        Err(_) => break,
-                    }
-                }
-                (customer, placed)
-            })
-        })
-        .collect();
+    let mut shop = Process::start(&["serve"], &data, &[]);
+    let phone = product(&shop.host, 1_000_000).await;
+    let (mut placed, mut answered_while_ending) = (0, 0);
     let started = Instant::now();
-    while done.load(Ordering::SeqCst) < 10 * BUYERS {
+    // As often as it takes until the end is asked for while a request is being answered.
+    while answered_while_ending == 0 {
+        assert!(started.elapsed() < PATIENCE, "no request is being answered when the end is asked for");
+        let bought = end_under_load(&mut shop, &phone).await;
+        shop = Process::start(&["serve"], &data, &[]);
+        for Bought { token, mut orders, last_answers, cut } in bought {
+            let mut client = Client::with_token(&shop.host, &token);
+            assert_orders_found(&shop.host, &mut client, &orders).await;
+            // The key of the request without an answer is unused.
+            let again = client.order(&format!("k{}", orders.len()), items(&phone, 1)).await;
+            assert_eq!(again.header("idempotent-replayed"), None, "{cut}");
+            orders.push(again.expect(201));
+            placed += orders.len() as u64;
+            answered_while_ending += last_answers;
+        }
+        assert_eq!(stock(&shop.host, &phone).await, (1_000_000 - placed, 0, placed));
+    }
+    println!("{placed} orders, {answered_while_ending} of them answered while the shop was ending");
+}
+
+async fn end_under_load(shop: &mut Process, phone: &str) -> Vec<Bought> {
+    const BUYERS: u64 = 16;
+    let answered = Arc::new(AtomicU64::new(0));
+    let mut buyers = Vec::new();
+    for _ in 0..BUYERS {
+        let customer = Customer::new(&shop.host).await;
+        buyers.push(tokio::spawn(buy_until_cut(customer, phone.to_owned(), answered.clone())));
+    }
+    let started = Instant::now();
+    while answered.load(Ordering::SeqCst) < 10 * BUYERS {
         assert!(started.elapsed() < PATIENCE, "hardly anybody can order");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     shop.signal(Signal::TERM);
     assert!(shop.wait().success(), "{}", shop.log());
-    let mut placed = 0;
+    assert!(!shop.log().contains("some requests were still running"), "{}", shop.log());
+    let mut bought = Vec::new();
     for buyer in buyers {
-        placed += buyer.await.unwrap().1;
+        bought.push(buyer.await.unwrap());
     }
-    assert!(placed > 0);
-    let shop = Process::start(&["serve"], &data, &[]);
-    let (available, reserved, sold) = stock(&shop.host, &phone).await;
-    assert_eq!((available + sold, reserved), (1_000_000, 0));
-    assert!(sold >= placed, "{sold} sold, {placed} acknowledged");
+    bought
+}
+
+struct Bought {
+    token: String,
+    orders: Vec<Value>,
+    /// Of requests that were being answered when the end was asked for.
+    last_answers: usize,
+    /// How the last request failed.
+    cut: String,
+}
+
+/// Orders under one key after the other until a request gets no answer.
+async fn buy_until_cut(mut customer: Customer, phone: String, answered: Arc<AtomicU64>) -> Bought {
+    let (mut orders, mut last_answers) = (Vec::new(), 0);
+    let cut = loop {
+        let key = format!("k{}", orders.len());
+        let keyed = [("idempotency-key", key.as_str())];
+        match customer.client.send(Method::POST, "/v1/orders", &keyed, Some(items(&phone, 1))).await {
+            Ok(answer) => {
+                last_answers += usize::from(answer.header("connection") == Some("close"));
+                orders.push(answer.expect(201));
+            }
+            Err(error) => break error.to_string(),
+        }
+        answered.fetch_add(1, Ordering::SeqCst);
+    };
+    let token = customer.login["token"].as_str().unwrap().to_owned();
+    Bought { token, orders, last_answers, cut }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -299,19 +318,28 @@ async fn a_running_shop_is_backed_up_and_restored() {
     let mut customer = Customer::new(&host).await;
     let before = customer.client.order("before", items(&phone, 1)).await.expect(201);
     // Orders go on while the copy is made.
+    let (placed, is_copied) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let buyer = {
         let (host, phone) = (host.clone(), phone.clone());
+        let (placed, is_copied) = (placed.clone(), is_copied.clone());
         tokio::spawn(async move {
             let mut customer = Customer::new(&host).await;
-            for n in 0..200 {
-                customer.client.order(&format!("k{n}"), items(&phone, 1)).await.expect(201);
+            while !is_copied.load(Ordering::SeqCst) {
+                let key = format!("k{}", placed.fetch_add(1, Ordering::SeqCst));
+                customer.client.order(&key, items(&phone, 1)).await.expect(201);
             }
         })
     };
+    let started = Instant::now();
+    while placed.load(Ordering::SeqCst) < 2 {
+        assert!(started.elapsed() < PATIENCE, "nobody can order");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     let copy = dir.path().join("copy");
     let (from, to) = (data.clone(), copy.clone());
     let backup = move || run(&["backup", to.to_str().unwrap(), "--data", from.to_str().unwrap(), "--json"]);
     let (code, out, err) = tokio::task::spawn_blocking(backup).await.unwrap();
+    is_copied.store(true, Ordering::SeqCst);
     assert_eq!(code, 0, "{err}");
     assert!(serde_json::from_str::<Value>(&out).unwrap()["records"].as_u64().unwrap() > 0);
     buyer.await.unwrap();
@@ -324,7 +352,10 @@ async fn a_running_shop_is_backed_up_and_restored() {
     let again = dir.path().join("again");
     let (code, _, err) = run(&["restore", copy.to_str().unwrap(), "--data", again.to_str().unwrap()]);
     assert_eq!(code, 0, "{err}");
-    let shop = Process::serve(&again);
+    // Under a short deadline, so that a checkout which the copy cut in two is settled soon.
+    let policy = dir.path().join("hasty.toml");
+    std::fs::write(&policy, "[times]\ncheckout_deadline = \"1s\"\n").unwrap();
+    let shop = Process::start(&["serve", "--policy", policy.to_str().unwrap()], &again, &[]);
     let mut customer = Client::with_token(&shop.host, customer.login["token"].as_str().unwrap());
     assert_eq!(
         customer.get(&format!("/v1/orders/{}", before["order_id"].as_str().unwrap())).await.expect(200),
@@ -337,6 +368,7 @@ async fn a_running_shop_is_backed_up_and_restored() {
     // A cut through the middle of a checkout is settled like a crash.
     let (available, reserved, sold) = settled_stock(&shop.host, &phone).await;
     assert_eq!((available + sold, reserved), (1_000_000, 0));
+    assert!(sold >= 2, "the order before the copy, and one beside it: {sold}");
 
     // A damaged copy is refused, and nothing is made of it.
     let dump = copy.join("mobimir.dump");

@@ -20,14 +20,14 @@ use crate::{
     support::{
         Client, Customer, Process,
         nginx::Nginx,
-        process::run,
+        process::{SETTLING_REQUEST_LIMIT, run},
         servers::{self, Tables},
-        shop::{PASSWORD, guest, items, operator, product},
+        shop::{PASSWORD, assert_orders_found, guest, items, operator, product},
     },
 };
 
-/// How long to wait for what is certain to come.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long to wait for what is certain to come. It only ends a test that hangs.
+const PATIENCE: Duration = Duration::from_secs(600);
 /// As `deploy/mobimir/shop.env` has it.
 const DRAIN_MS: &str = "5000";
 /// Less than `deploy/rolling-restart` takes, so that nginx does not know yet that the last one is back.
@@ -65,7 +65,8 @@ fn a_part_of_an_embedded_shop_is_refused_in_one_line() {
 #[tokio::test]
 async fn an_instance_that_ends_answers_whoever_is_connected() {
     let dir = TempDir::new().unwrap();
-    let long = [("MOBIMIR_LIMITS_DRAIN_MS", "120000")];
+    // Longer than any test runs.
+    let long = [("MOBIMIR_LIMITS_DRAIN_MS", "86400000")];
     let mut shop = Process::start(&["serve"], &dir.path().join("data"), &long);
     let host = shop.host.clone();
     let phone = product(&host, 10).await;
@@ -86,10 +87,9 @@ async fn an_instance_that_ends_answers_whoever_is_connected() {
     let order = customer.client.send(Method::POST, "/v1/orders", &key, Some(items(&phone, 1))).await.unwrap();
     order.expect(201);
     assert_eq!(order.header("connection"), Some("close"));
-    // It was the last on every connection, so nobody is waited for.
+    // It was the last on every connection, so nobody is waited for: the time for draining would be a day.
     let ended = tokio::task::spawn_blocking(move || shop.wait());
     assert!(ended.await.unwrap().success());
-    assert!(asked.elapsed() < Duration::from_secs(100), "{:?}", asked.elapsed());
 }
 
 struct Instance {
@@ -143,6 +143,7 @@ impl Several {
             ("MOBIMIR_READ_AFTER_KEY", "the same for all of them".to_owned()),
             ("MOBIMIR_TRUSTED_PROXIES", "127.0.0.1".to_owned()),
             ("MOBIMIR_LIMITS_DRAIN_MS", DRAIN_MS.to_owned()),
+            (SETTLING_REQUEST_LIMIT.0, SETTLING_REQUEST_LIMIT.1.to_owned()),
         ]);
         let mut instances = Vec::new();
         let mut addresses = Vec::new();
@@ -214,8 +215,8 @@ async fn a_session_is_good_everywhere(several: &Several) {
     assert!(placed.header("read-after").is_some(), "{placed:?}");
     let order = placed.expect(201);
     for instance in several.hosts(&["orders", "all"]) {
-        let history = Client::with_token(&instance, token).get("/v1/orders").await.expect(200);
-        assert_eq!(history["items"][0]["order_id"], order["order_id"], "{history}");
+        let mut client = Client::with_token(&instance, token);
+        assert_orders_found(&instance, &mut client, std::slice::from_ref(&order)).await;
     }
 
     // The end of a session is the end of it everywhere, as soon as nobody remembers it.
@@ -288,6 +289,7 @@ async fn a_rolling_restart_fails_nobody(mut several: Several, dir: &Path) {
     let (filled, seen) = (filling.await.unwrap(), looking.await.unwrap());
     let stock = operator(&host).get(&format!("/v1/products/{shelf}/stock")).await.expect(200);
     assert_eq!(stock["MSK"], filled, "so many units were put there");
+    assert!(filled > 0 && seen > 0, "{filled} changes of stock, {seen} pages");
 
     let pid = rustix::process::Pid::from_child(&load);
     rustix::process::kill_process(pid, Signal::INT).unwrap();
@@ -306,7 +308,8 @@ async fn a_rolling_restart_fails_nobody(mut several: Several, dir: &Path) {
         "{answered} answers, {filled} changes of stock, {seen} pages, none failed; the role all stepped in {stepped_in} times"
     );
     assert!(answered > 300, "{said}");
-    for check in ["orders", "histories", "unasked_orders", "carts", "stock", "invariants"] {
+    assert_eq!(report["findings"]["left_out"], json!([]), "{said}");
+    for check in ["orders", "histories", "days", "unasked_orders", "carts", "stock", "invariants"] {
         assert!(report["findings"][check]["looked_at"].as_u64().unwrap() > 0, "{check}: {said}");
         assert_eq!(report["findings"][check]["wrong"], 0, "{check}: {said}");
     }
@@ -321,6 +324,7 @@ async fn a_rolling_restart_fails_nobody(mut several: Several, dir: &Path) {
 /// Each counts for itself, so nginx cannot be asked.
 async fn broke_nothing(host: &str) {
     let counted = operator(host).get("/v1/ops/invariants").await.expect(200);
+    assert!(!counted["items"].as_array().unwrap().is_empty());
     for invariant in counted["items"].as_array().unwrap() {
         assert_eq!(invariant["violations"], 0, "{host}: {invariant}");
     }

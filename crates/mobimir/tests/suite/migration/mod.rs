@@ -88,7 +88,8 @@ impl Crowd {
         let (load, out) = (self.load.take().unwrap(), self.out.clone());
         kill_process(Pid::from_child(&load), Signal::INT).unwrap();
         let (_, said, report) = blocking(move || ended(load, &out)).await;
-        for check in ["orders", "histories", "unasked_orders", "carts", "stock", "invariants"] {
+        assert_eq!(report["findings"]["left_out"], json!([]), "{said}");
+        for check in ["orders", "histories", "days", "unasked_orders", "carts", "stock", "invariants"] {
             assert!(report["findings"][check]["looked_at"].as_u64().unwrap() > 0, "{check}: {said}");
             assert_eq!(report["findings"][check]["wrong"], 0, "{check}: {said}\n{:#}", report["findings"]);
         }
@@ -160,6 +161,7 @@ async fn orders_carts_and_sessions_move_there_and_back_while_people_buy_and_ever
     troubles.explain(&failures);
     for host in world.hosts() {
         let counted = operator(&host).get("/v1/ops/invariants").await.expect(200);
+        assert!(!counted["items"].as_array().unwrap().is_empty());
         for invariant in counted["items"].as_array().unwrap() {
             assert_eq!(invariant["violations"], 0, "{host}: {invariant}");
         }

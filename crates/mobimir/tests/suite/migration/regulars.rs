@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 
 use super::{
     troubles::Failure,
-    world::{now_ms, tell},
+    world::{SHORT_TIMEOUTS, now_ms, tell},
 };
 use crate::support::{
     Answer, Client, Customer,
-    shop::{PASSWORD, items, product, settled_stock},
+    shop::{PASSWORD, assert_orders_found, items, product, settled_stock},
 };
 
 const REGULARS_PER_HOST: usize = 2;
@@ -216,9 +216,10 @@ impl Regular {
     async fn check(&mut self, hosts: &[String]) -> u64 {
         let who = json!({ "email": self.email, "password": PASSWORD });
         for (number, host) in hosts.iter().enumerate() {
-            let mut anyone = Client::new(host);
+            let mut anyone = Client::new(host).tolerating_503(SHORT_TIMEOUTS);
             let login = anyone.certain(Method::POST, "/v1/sessions/login", &[], Some(who.clone())).await;
-            let mut client = Client::with_token(host, login.expect(200)["token"].as_str().unwrap());
+            let token = login.expect(200)["token"].as_str().unwrap().to_owned();
+            let mut client = Client::with_token(host, &token).tolerating_503(SHORT_TIMEOUTS);
             for key in std::mem::take(&mut self.keys_in_doubt) {
                 let placed = client.order(&key, items(&self.product, 1)).await;
                 match placed.status.as_u16() {
@@ -227,35 +228,14 @@ impl Regular {
                 }
             }
             self.check_cart(&client.get("/v1/cart").await);
-            self.check_orders(&mut client).await;
+            assert_orders_found(host, &mut client, &self.orders).await;
             let tried = self.ended.iter().rev().skip(number).step_by(hosts.len()).take(ENDED_TRIED_MAX);
             for (token, _) in tried.filter(|(_, at)| at.elapsed() > ENDED_FOR_SURE_AFTER) {
-                let answer = Client::with_token(host, token).get("/v1/cart").await;
+                let mut client = Client::with_token(host, token).tolerating_503(SHORT_TIMEOUTS);
+                let answer = client.get("/v1/cart").await;
                 answer.problem(401, "unauthorized");
             }
         }
         self.orders.len() as u64
-    }
-
-    async fn check_orders(&self, client: &mut Client) {
-        let mut listed = Vec::new();
-        let mut path = "/v1/orders?limit=100".to_owned();
-        loop {
-            let page = client.get(&path).await.expect(200);
-            listed.extend(page["items"].as_array().unwrap().iter().map(|order| order["order_id"].clone()));
-            match page["next"].as_str() {
-                Some(next) => path = format!("/v1/orders?limit=100&after={next}"),
-                None => break,
-            }
-        }
-        assert_eq!(listed.len(), self.orders.len(), "ORD-1, ORD-2: the history of {}", self.email);
-        for order in &self.orders {
-            assert!(listed.contains(&order["order_id"]), "ORD-1: {order} is not in the history");
-            let id = order["order_id"].as_str().unwrap();
-            let found = client.get(&format!("/v1/orders/{id}")).await.expect(200);
-            for field in ["items", "total_amount", "geo_zone", "created_at"] {
-                assert_eq!(found[field], order[field], "ORD-1: {field}");
-            }
-        }
     }
 }

@@ -12,13 +12,18 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-/// How long a shop may say that it cannot answer now.
-const UNSETTLED_MAX: Duration = Duration::from_secs(120);
+/// How long the same request is repeated before the test fails. It only ends a test that hangs.
+const UNSETTLED_MAX: Duration = Duration::from_secs(600);
 
+/// A 503 fails the test, with the problem's text: nothing is wrong with the embedded store or with healthy
+/// servers. A test that kills or pauses servers says so by [`Client::tolerating_503`]; one about 503 itself
+/// uses [`Client::send`].
 pub(crate) struct Client {
     host: String,
     token: Option<String>,
     sender: Option<http1::SendRequest<Full<Bytes>>>,
+    /// Why the shop may answer 503.
+    may_be_unavailable: Option<&'static str>,
 }
 
 #[derive(Debug)]
@@ -26,17 +31,21 @@ pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// The shop did not know at first, and was asked again.
-    pub(crate) repeated: bool,
 }
 
 impl Client {
     pub(crate) fn new(host: &str) -> Self {
-        Self { host: host.to_owned(), token: None, sender: None }
+        Self { host: host.to_owned(), token: None, sender: None, may_be_unavailable: None }
     }
 
     pub(crate) fn with_token(host: &str, token: &str) -> Self {
         Self { token: Some(token.to_owned()), ..Self::new(host) }
+    }
+
+    /// Repeats idempotent requests that are answered 503, and returns the 503 of others. `why` says who
+    /// hurts the servers.
+    pub(crate) fn tolerating_503(self, why: &'static str) -> Self {
+        Self { may_be_unavailable: Some(why), ..self }
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> Answer {
@@ -44,27 +53,39 @@ impl Client {
     }
 
     pub(crate) async fn post(&mut self, path: &str, body: Value) -> Answer {
-        self.send(Method::POST, path, &[], Some(body)).await.unwrap()
+        self.once(Method::POST, path, Some(body)).await
     }
 
     pub(crate) async fn put(&mut self, path: &str, body: Value) -> Answer {
-        self.send(Method::PUT, path, &[], Some(body)).await.unwrap()
+        self.once(Method::PUT, path, Some(body)).await
     }
 
     pub(crate) async fn patch(&mut self, path: &str, body: Value) -> Answer {
-        self.send(Method::PATCH, path, &[], Some(body)).await.unwrap()
+        self.once(Method::PATCH, path, Some(body)).await
     }
 
     pub(crate) async fn delete(&mut self, path: &str) -> Answer {
-        self.send(Method::DELETE, path, &[], None).await.unwrap()
+        self.once(Method::DELETE, path, None).await
     }
 
     pub(crate) async fn order(&mut self, key: &str, body: Value) -> Answer {
         self.certain(Method::POST, "/v1/orders", &[("idempotency-key", key)], Some(body)).await
     }
 
-    /// Asks again while the shop says that it cannot answer now or is still at it. For what counts once however often it
-    /// is asked.
+    async fn once(&mut self, method: Method, path: &str, body: Option<Value>) -> Answer {
+        let answer = self.send(method, path, &[], body).await.unwrap();
+        self.assert_available(path, &answer);
+        answer
+    }
+
+    fn assert_available(&self, path: &str, answer: &Answer) {
+        if self.may_be_unavailable.is_none() {
+            assert_ne!(answer.status, 503, "{path}: {}", String::from_utf8_lossy(&answer.body));
+        }
+    }
+
+    /// Repeats the request while the shop answers 409 `in_progress`, or 503 where that is tolerated. For
+    /// idempotent requests.
     pub(crate) async fn certain(
         &mut self,
         method: Method,
@@ -73,13 +94,14 @@ impl Client {
         body: Option<Value>,
     ) -> Answer {
         let started = Instant::now();
-        let mut repeated = false;
         loop {
             let answer = self.send(method.clone(), path, headers, body.clone()).await.unwrap();
-            if !answer.is_unsettled() || started.elapsed() > UNSETTLED_MAX {
-                return Answer { repeated, ..answer };
+            self.assert_available(path, &answer);
+            if !answer.is_unsettled() {
+                return answer;
             }
-            repeated = true;
+            let why = self.may_be_unavailable.unwrap_or("the servers are healthy");
+            assert!(started.elapsed() < UNSETTLED_MAX, "{path} is never answered ({why}): {answer:?}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -124,7 +146,7 @@ impl Client {
             let response = sender.send_request(request).await.map_err(io::Error::other)?;
             let (parts, body) = response.into_parts();
             let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
-            Ok(Answer { status: parts.status, headers: parts.headers, body, repeated: false })
+            Ok(Answer { status: parts.status, headers: parts.headers, body })
         }
         .await;
         if answered.is_err() {
@@ -139,7 +161,7 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error} in {self:?}"))
     }
 
-    /// Whether something else may be answered soon.
+    /// Whether the same request may be answered otherwise soon.
     pub(crate) fn is_unsettled(&self) -> bool {
         match self.status.as_u16() {
             503 => true,

@@ -13,8 +13,25 @@ use super::servers::{self, Tables};
 
 pub(crate) const OPERATOR: &str = "test-operator-token";
 
-const START_MAX: Duration = Duration::from_secs(120);
-const END_MAX: Duration = Duration::from_secs(120);
+/// How long a command or a shutdown may take before the test fails. They only end tests that hang.
+const START_MAX: Duration = Duration::from_secs(600);
+const END_MAX: Duration = Duration::from_secs(600);
+
+/// Limits that no test reaches, however slow the machine is: each of them would turn slowness into a 503 or
+/// a cut connection. None is switched off, so that the code behind it runs. A test about a limit sets its
+/// own.
+const GENEROUS_LIMITS: [(&str, &str); 4] = [
+    // `suite/overload.rs` and the unit tests of `http/admission.rs` are about it.
+    ("MOBIMIR_LIMITS_LATE_MS_MAX", "300000"),
+    ("MOBIMIR_LIMITS_REQUEST_MS_MAX", "300000"),
+    ("MOBIMIR_LIMITS_HEADER_READ_MS_MAX", "600000"),
+    ("MOBIMIR_LIMITS_SHUTDOWN_MS_MAX", "300000"),
+];
+/// Of shops that are checked after a crash or a run of `mobimir load`, which waits a minute: what a request
+/// has left behind is settled when no request can be running any more.
+pub(crate) const SETTLING_REQUEST_LIMIT: (&str, &str) = ("MOBIMIR_LIMITS_REQUEST_MS_MAX", "30000");
+/// The policy of embedded shops: no checkout is aborted because the machine is slow.
+const GENEROUS_POLICY: &str = "name = \"embedded\"\n[times]\ncheckout_deadline = \"10m\"\n";
 
 pub(crate) struct Process {
     child: Child,
@@ -32,6 +49,16 @@ pub(crate) fn program() -> Command {
     }
     command.stdin(Stdio::null());
     command
+}
+
+/// For `serve` without a policy of the test's own, which comes after this.
+fn generous_policy(arguments: &[&str], data: &Path) -> Option<(&'static str, PathBuf)> {
+    if arguments.first() != Some(&"serve") || arguments.contains(&"--policy") {
+        return None;
+    }
+    let path = data.with_extension("generous.toml");
+    std::fs::write(&path, GENEROUS_POLICY).unwrap();
+    Some(("MOBIMIR_POLICY", path))
 }
 
 impl Process {
@@ -71,8 +98,9 @@ impl Process {
             .env("MOBIMIR_OPERATOR_TOKEN", OPERATOR)
             // Cheap passwords: the tests are not about them, and make many.
             .env("MOBIMIR_PASSWORD_MEMORY_KIB", "64")
-            // On a machine with too much to do nobody is turned away, unless the test is about that.
-            .env("MOBIMIR_LIMITS_LATE_MS_MAX", "0")
+            .envs(GENEROUS_LIMITS)
+            .envs((arguments.first() == Some(&"demo")).then_some(SETTLING_REQUEST_LIMIT))
+            .envs(generous_policy(arguments, data))
             .envs(environment.iter().copied())
             .stdout(Stdio::piped())
             .stderr(std::fs::File::options().create(true).append(true).open(&log).unwrap());
