@@ -37,7 +37,7 @@ pub(crate) fn options(policy: &Policy, entity: Entity) -> ConformanceOptions {
 /// As `mobimir policy check` names them.
 #[test]
 fn only_entities_with_weak_settings_are_given_time() {
-    let patient: Vec<String> = BUILT_IN
+    let mut patient: Vec<String> = BUILT_IN
         .iter()
         .flat_map(|built_in| {
             let policy = support::policy(built_in.name);
@@ -46,7 +46,8 @@ fn only_entities_with_weak_settings_are_given_time() {
             patient.map(|entity| format!("{}: {entity}", policy.name)).collect::<Vec<_>>()
         })
         .collect();
-    assert_eq!(patient, ["history-only: order_history", "quorum: carts", "status-log: sessions"]);
+    patient.sort();
+    assert_eq!(patient, ["history-only: sessions", "quorum: carts", "status-log: sessions"]);
 }
 
 /// What a store does differently by, on a ring with one data centre: how many replicas it waits for, and where it keeps
