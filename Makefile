@@ -2,16 +2,20 @@
 
 CARGO ?= cargo
 
-.PHONY: help run run-cluster test test-fast lint bench bench-cassandra bench-cluster bench-migrate bench-mongo soak tools clean
+.PHONY: help run run-cluster release test test-fast lint bench bench-cassandra bench-cluster bench-migrate bench-mongo soak tools clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
 
 run: need-cargo ## a shop with 10,000 products at http://127.0.0.1:8080
-	$(CARGO) run --release --package mobimir -- demo
+	$(CARGO) run --profile quick --package mobimir --no-default-features -- demo
 
 run-cluster: tools ## the same shop on MongoDB and Cassandra, which it starts; `mobimir lab down` ends them
 	scripts/run-cluster
+
+release: need-cargo ## the whole program for a server, stripped, and its debug information beside it, in target/dist
+	$(CARGO) build --release --package mobimir
+	scripts/split-debug-info "$${CARGO_TARGET_DIR:-target}/release/mobimir" "$${CARGO_TARGET_DIR:-target}/dist"
 
 test: tools ## all tests, with everything they need installed first (docs/testing.md)
 	scripts/test
@@ -22,6 +26,7 @@ test-fast: tools ## the tests that need no server
 lint: need-cargo ## formatting and lints
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
+	$(CARGO) clippy --package mobimir --no-default-features --all-targets -- --deny warnings
 
 bench: need-cargo ## what is promised about speed, measured, in about half an hour
 	$(CARGO) build --release --package mobimir --package mobimir-bench

@@ -14,7 +14,7 @@ use mobimir_http::Backend;
 use mobimir_migrate::service::{Migration, metrics_text};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::homes::Servers;
+use crate::servers::Servers;
 
 pub(crate) struct ShopBackend {
     pub(crate) store: EmbeddedStore,

@@ -31,17 +31,8 @@ pub(crate) async fn get(url: &str, path: &str, token: &str) -> Result<Response<I
     ask(Method::GET, url, path, token, None).await
 }
 
-/// The same, to have something done.
-pub(crate) async fn post(url: &str, path: &str, token: &str) -> Result<Response<Incoming>> {
-    ask(Method::POST, url, path, token, None).await
-}
-
-/// Sets what is there to `value`.
-pub(crate) async fn put(url: &str, path: &str, token: &str, value: &Value) -> Result<Response<Incoming>> {
-    ask(Method::PUT, url, path, token, Some(value)).await
-}
-
-async fn ask(
+/// The same with another method, and a body if there is a `value`.
+pub(crate) async fn ask(
     method: Method,
     url: &str,
     path: &str,

@@ -1,15 +1,10 @@
 //! Which servers a command is about, and how its policy is placed there.
 
-use std::{str::FromStr, sync::Arc};
+use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use mobimir_cassandra::{Cluster, ConnectError};
-use mobimir_core::{
-    invariant::InvariantCounters,
-    policy::{Entity, Policy, Replication, Store, WriteConcern},
-};
-use mobimir_mongodb::{Deployment, MongoConfig};
+use mobimir_core::policy::{Policy, Replication, Store};
 use serde::{Deserialize, Deserializer};
 
 use crate::{
@@ -100,36 +95,6 @@ pub(crate) fn placed_policy(config: &Config) -> Result<Policy> {
     let name = format!("{} on {data_centres}", config.policy);
     let placed = Policy::parse(&text, &name);
     placed.map_err(|error| anyhow!("the policy does not fit these data centres:\n{error}"))
-}
-
-pub(crate) async fn connect(config: &CassandraConfig, policy: &Policy) -> Result<Arc<Cluster>> {
-    match Cluster::connect(config.into(), policy).await {
-        Ok(cluster) => Ok(cluster),
-        Err(error @ ConnectError::NoSuchDc { .. }) => {
-            bail!("{error}; --data-centres dc1=3 places the policy in other data centres")
-        }
-        Err(error) => bail!("{error}"),
-    }
-}
-
-/// To look at what is there. Nothing is written by it.
-pub(crate) async fn look_at_mongodb(config: &MongodbConfig) -> Result<Arc<Deployment>> {
-    Deployment::connect(config.into()).await.map_err(|error| anyhow!("{error}"))
-}
-
-/// To serve a shop.
-pub(crate) async fn connect_mongodb(
-    config: &MongodbConfig,
-    policy: &Policy,
-    invariants: Arc<InvariantCounters>,
-) -> Result<Arc<Deployment>> {
-    let by_primary = |entity: &Entity| {
-        let settings = policy.placement(*entity).and_then(|placement| placement.mongodb.as_ref());
-        settings.is_some_and(|settings| settings.write == WriteConcern::Primary)
-    };
-    let primary_writes = Entity::ALL.iter().copied().filter(by_primary).collect();
-    let config = MongoConfig { reads: policy.reads.clone(), primary_writes, invariants, ..config.into() };
-    Deployment::connect(config).await.map_err(|error| anyhow!("{error}"))
 }
 
 /// The command that brings the cluster's tables up to date.

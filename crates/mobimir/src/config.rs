@@ -4,15 +4,12 @@
 use std::{
     net::{IpAddr, SocketAddr},
     path::PathBuf,
-    time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
-use mobimir_cassandra::ClusterConfig;
 use mobimir_core::{secret, zone::Zone};
 use mobimir_embedded::Options;
 use mobimir_http::{Limits, Role};
-use mobimir_mongodb::MongoConfig;
 use mobimir_shop::ShopSettings;
 use serde::Deserialize;
 
@@ -222,56 +219,26 @@ impl Default for MigrationConfig {
 
 impl Default for MongodbConfig {
     fn default() -> Self {
-        let config = MongoConfig::default();
-        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Self {
-            uri: Secret(config.uri),
-            database: config.database,
-            connect_timeout_ms: ms(config.connect_timeout),
-            timeout_ms: ms(config.timeout),
-            connections_max: config.connections_max,
-        }
-    }
-}
-
-impl From<&MongodbConfig> for MongoConfig {
-    fn from(config: &MongodbConfig) -> Self {
-        Self {
-            uri: config.uri.0.clone(),
-            database: config.database.clone(),
-            connect_timeout: Duration::from_millis(config.connect_timeout_ms),
-            timeout: Duration::from_millis(config.timeout_ms),
-            connections_max: config.connections_max,
-            ..Self::default()
+            uri: Secret("mongodb://127.0.0.1:27017".to_owned()),
+            database: "mobimir".to_owned(),
+            connect_timeout_ms: 5_000,
+            timeout_ms: 5_000,
+            connections_max: 100,
         }
     }
 }
 
 impl Default for CassandraConfig {
     fn default() -> Self {
-        let config = ClusterConfig::default();
         Self {
-            contact_points: config.contact_points,
-            local_dc: config.local_dc,
-            user: config.user,
-            password: config.password.map(Secret),
-            keyspace_prefix: config.keyspace_prefix,
-            connect_timeout_ms: u64::try_from(config.connect_timeout.as_millis()).unwrap_or(u64::MAX),
+            contact_points: vec!["127.0.0.1:9042".to_owned()],
+            local_dc: None,
+            user: None,
+            password: None,
+            keyspace_prefix: "mobimir".to_owned(),
+            connect_timeout_ms: 5_000,
             data_centres: None,
-        }
-    }
-}
-
-impl From<&CassandraConfig> for ClusterConfig {
-    fn from(config: &CassandraConfig) -> Self {
-        Self {
-            contact_points: config.contact_points.clone(),
-            local_dc: config.local_dc.clone(),
-            user: config.user.clone(),
-            password: config.password.as_ref().map(|password| password.0.clone()),
-            keyspace_prefix: config.keyspace_prefix.clone(),
-            connect_timeout: Duration::from_millis(config.connect_timeout_ms),
-            log: None,
         }
     }
 }

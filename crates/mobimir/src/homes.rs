@@ -3,38 +3,25 @@
 use std::{path::Path, sync::Arc};
 
 use anyhow::{Result, anyhow, bail};
-use mobimir_cassandra::{
-    CartOptions, CassandraCarts, CassandraOrderHistory, CassandraOrders, CassandraSessions, Cluster,
-    ConnectError, OrderOptions, schema,
-};
 use mobimir_core::{
     invariant::InvariantCounters,
-    policy::{CassandraSettings, Entity, Policy, Store},
-    ports::{OrderHistoryStore, Stores},
+    policy::{Entity, Policy, Store},
+    ports::Stores,
     time::{Clock, SystemClock},
 };
 use mobimir_embedded::EmbeddedStore;
-use mobimir_mongodb::{
-    Deployment, MongoCarts, MongoOrderHistory, MongoOrders, MongoProducts, MongoSessions, MongoUsers,
-};
 use mobimir_shop::{BucketCount, SeparateHistory};
 
 use crate::{
-    cluster::{self, apply_command},
+    cluster::apply_command,
     config::Config,
+    servers::{Cassandra, Mongodb, Servers},
 };
 
 /// Where each entity is kept by this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Homes<'a> {
     policy: &'a Policy,
-}
-
-/// The servers that something lives on.
-#[derive(Clone, Default)]
-pub(crate) struct Servers {
-    pub(crate) cassandra: Option<Arc<Cluster>>,
-    pub(crate) mongodb: Option<Arc<Deployment>>,
 }
 
 /// Says in a data directory what of the shop's data is not there.
@@ -85,10 +72,10 @@ impl<'a> Homes<'a> {
     ) -> Result<Servers> {
         let mut servers = Servers::default();
         if !self.of(Store::Mongodb).is_empty() {
-            servers.mongodb = Some(cluster::connect_mongodb(&config.mongodb, self.policy, invariants).await?);
+            servers.mongodb = Some(Mongodb::connect(&config.mongodb, self.policy, invariants).await?);
         }
         if !self.of(Store::Cassandra).is_empty() {
-            servers.cassandra = Some(cluster::connect(&config.cassandra, self.policy).await?);
+            servers.cassandra = Some(Cassandra::connect(&config.cassandra, self.policy).await?);
         }
         self.compare(&servers, config).await?;
         Ok(servers)
@@ -96,15 +83,12 @@ impl<'a> Homes<'a> {
 
     /// Refuses servers that have something otherwise than the policy says.
     async fn compare(&self, servers: &Servers, config: &Config) -> Result<()> {
-        if let Some(deployment) = &servers.mongodb {
-            let wanted = mobimir_mongodb::schema::wanted(self.policy);
-            let plan = mobimir_mongodb::schema::plan(deployment, &wanted).await?;
-            self.check("indexes in MongoDB", plan.changes.len() + plan.conflicts.len(), config)?;
+        if let Some(mongodb) = &servers.mongodb {
+            self.check("indexes in MongoDB", mongodb.schema_differences(self.policy).await?, config)?;
         }
-        if let Some(cluster) = &servers.cassandra {
-            let keyspaces = schema::keyspaces(self.policy, &config.cassandra.keyspace_prefix);
-            let plan = schema::plan(cluster, &keyspaces).await?;
-            self.check("tables in Cassandra", plan.changes.len() + plan.conflicts.len(), config)?;
+        if let Some(cassandra) = &servers.cassandra {
+            let differences = cassandra.schema_differences(self.policy, &config.cassandra.keyspace_prefix);
+            self.check("tables in Cassandra", differences.await?, config)?;
         }
         Ok(())
     }
@@ -127,66 +111,49 @@ impl<'a> Homes<'a> {
         servers: &Servers,
     ) -> Result<(Stores, BucketCount)> {
         let mut stores = embedded.stores();
-        if let Some(deployment) = &servers.mongodb {
-            self.open_mongodb(&mut stores, deployment);
+        if let Some(mongodb) = &servers.mongodb {
+            self.open_mongodb(&mut stores, mongodb);
         }
         let mut buckets = BucketCount::fixed(self.policy.order_buckets());
-        if let Some(cluster) = &servers.cassandra {
-            self.open_cassandra(&mut stores, &mut buckets, cluster).await?;
+        if let Some(cassandra) = &servers.cassandra {
+            self.open_cassandra(&mut stores, &mut buckets, cassandra).await?;
         }
         Ok((stores, buckets))
     }
 
-    fn open_mongodb(&self, stores: &mut Stores, deployment: &Arc<Deployment>) {
+    fn open_mongodb(&self, stores: &mut Stores, mongodb: &Mongodb) {
         for entity in self.of(Store::Mongodb) {
-            let deployment = deployment.clone();
             match entity {
-                Entity::Products => stores.products = Arc::new(MongoProducts::new(deployment)),
-                Entity::Users => stores.users = Arc::new(MongoUsers::new(deployment)),
-                Entity::Carts => stores.carts = Arc::new(MongoCarts::new(deployment)),
-                Entity::Orders => stores.orders = Arc::new(MongoOrders::new(deployment)),
-                Entity::Sessions => stores.sessions = Arc::new(MongoSessions::new(deployment)),
+                Entity::Products => stores.products = mongodb.products(),
+                Entity::Users => stores.users = mongodb.users(),
+                Entity::Carts => stores.carts = mongodb.carts().port,
+                Entity::Orders => stores.orders = mongodb.orders().port,
+                Entity::Sessions => stores.sessions = mongodb.sessions().port,
                 // See `open_history`.
                 Entity::OrderHistory => {}
             }
         }
     }
 
-    /// Products whose stock can be split, if they live where that is needed.
-    pub(crate) fn split_products(&self, servers: &Servers) -> Option<MongoProducts> {
-        let deployment =
-            servers.mongodb.as_ref().filter(|_| self.home(Entity::Products) == Some(Store::Mongodb));
-        deployment.map(|deployment| MongoProducts::new(deployment.clone()))
+    /// Where stock can be split into stripes, if products live there.
+    pub(crate) fn split_products(&self, servers: &Servers) -> Option<Mongodb> {
+        servers.mongodb.clone().filter(|_| self.home(Entity::Products) == Some(Store::Mongodb))
     }
 
     async fn open_cassandra(
         &self,
         stores: &mut Stores,
         buckets: &mut BucketCount,
-        cluster: &Arc<Cluster>,
+        cassandra: &Cassandra,
     ) -> Result<()> {
         for entity in self.of(Store::Cassandra) {
-            let settings = self.settings(entity)?;
-            let cluster = cluster.clone();
             match entity {
-                Entity::Carts => {
-                    let carts = CassandraCarts::open(cluster, settings, CartOptions::default()).await;
-                    stores.carts = Arc::new(carts.map_err(one_line)?);
-                }
+                Entity::Carts => stores.carts = cassandra.carts(self.policy).await?.port,
                 Entity::Orders => {
-                    let spread = self.policy.orders.buckets;
-                    let orders =
-                        CassandraOrders::open(cluster, settings, spread, OrderOptions::default()).await;
-                    let orders = orders.map_err(one_line)?;
-                    // What all instances have agreed on.
-                    let plan = orders.buckets();
-                    *buckets = BucketCount::asked(move |now| plan.count_at(now));
-                    stores.orders = Arc::new(orders);
+                    let (orders, spread) = cassandra.orders(self.policy).await?;
+                    (stores.orders, *buckets) = (orders.port, spread);
                 }
-                Entity::Sessions => {
-                    let sessions = CassandraSessions::open(cluster, settings).await;
-                    stores.sessions = Arc::new(sessions.map_err(one_line)?);
-                }
+                Entity::Sessions => stores.sessions = cassandra.sessions(self.policy).await?.port,
                 // The policy does not place the first two here; for the third see `open_history`.
                 Entity::Products | Entity::Users | Entity::OrderHistory => {}
             }
@@ -196,33 +163,16 @@ impl<'a> Homes<'a> {
 
     /// A history with a home of its own stands beside the orders, wherever those are and wherever they move.
     pub(crate) async fn open_history(&self, stores: &mut Stores, servers: &Servers) -> Result<()> {
-        let history: Arc<dyn OrderHistoryStore> =
-            match (self.home(Entity::OrderHistory), &servers.mongodb, &servers.cassandra) {
-                (Some(Store::Mongodb), Some(deployment), _) => {
-                    Arc::new(MongoOrderHistory::new(deployment.clone()))
-                }
-                (Some(Store::Cassandra), _, Some(cluster)) => {
-                    let settings = self.settings(Entity::OrderHistory)?;
-                    let history = CassandraOrderHistory::open(cluster.clone(), settings).await;
-                    Arc::new(history.map_err(one_line)?)
-                }
-                _ => return Ok(()),
-            };
+        let history = match (self.home(Entity::OrderHistory), &servers.mongodb, &servers.cassandra) {
+            (Some(Store::Mongodb), Some(mongodb), _) => mongodb.order_history(),
+            (Some(Store::Cassandra), _, Some(cassandra)) => cassandra.order_history(self.policy).await?,
+            _ => return Ok(()),
+        };
         let orders = SeparateHistory::new(stores.orders.clone(), history);
         orders.catch_up(SystemClock.now()).await?;
         stores.orders = Arc::new(orders);
         Ok(())
     }
-
-    fn settings(&self, entity: Entity) -> Result<CassandraSettings> {
-        let settings = self.policy.placement(entity).and_then(|placement| placement.cassandra.clone());
-        settings.ok_or_else(|| anyhow!("the policy says nothing about {entity} in Cassandra"))
-    }
-}
-
-/// Its message names the cause already.
-fn one_line(error: ConnectError) -> anyhow::Error {
-    anyhow!("{error}")
 }
 
 fn named(entities: &[Entity]) -> String {

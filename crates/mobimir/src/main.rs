@@ -9,16 +9,35 @@ mod control;
 mod demo;
 mod homes;
 mod import;
-mod lab_command;
-mod load_command;
-mod migrate_command;
 mod migrations;
-mod partitions_command;
+#[allow(dead_code, reason = "what a build lacks depends on its features")]
+mod not_built_in;
 mod policy_command;
-mod schema_command;
 mod serve;
-mod strain;
+mod servers;
 mod terminal;
+
+// Groups of commands that a build can do without.
+#[cfg(feature = "lab")]
+mod lab_command;
+#[cfg(not(feature = "lab"))]
+use not_built_in::lab as lab_command;
+#[cfg(feature = "load")]
+mod load_command;
+#[cfg(not(feature = "load"))]
+use not_built_in::load as load_command;
+#[cfg(feature = "migrate")]
+mod migrate_command;
+#[cfg(not(feature = "migrate"))]
+use not_built_in::migrate as migrate_command;
+#[cfg(feature = "cassandra")]
+mod partitions_command;
+#[cfg(not(feature = "cassandra"))]
+use not_built_in::partitions as partitions_command;
+#[cfg(feature = "schema")]
+mod schema_command;
+#[cfg(not(feature = "schema"))]
+use not_built_in::schema as schema_command;
 
 use std::process::ExitCode;
 

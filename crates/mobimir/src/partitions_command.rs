@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::{
     cluster::{self, ClusterArgs},
     in_runtime,
+    servers::Cassandra,
     terminal::print,
 };
 
@@ -67,8 +68,8 @@ pub(crate) fn run(args: PartitionsArgs) -> Result<ExitCode> {
 async fn top(args: TopArgs) -> Result<ExitCode> {
     let config = cluster::configured(args.config.as_deref(), args.policy, args.prefix, args.cluster)?;
     let policy = cluster::placed_policy(&config)?;
-    let cluster = cluster::connect(&config.cassandra, &policy).await?;
-    let report = measure(&cluster, &policy, usize::from(args.limit)).await?;
+    let cassandra = Cassandra::connect(&config.cassandra, &policy).await?;
+    let report = measure(cassandra.cluster(), &policy, usize::from(args.limit)).await?;
     let text = if args.json {
         format!("{}\n", serde_json::to_string_pretty(&json!({ "policy": policy.name, "report": report }))?)
     } else {

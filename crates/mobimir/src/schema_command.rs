@@ -2,7 +2,7 @@
 
 use std::{io::IsTerminal, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use mobimir_cassandra::{
@@ -11,7 +11,7 @@ use mobimir_cassandra::{
 };
 use mobimir_core::policy::Policy;
 use mobimir_mongodb::{
-    Deployment,
+    Deployment, MongoConfig,
     schema::{self as indexes, Wanted as Collection},
 };
 use serde_json::json;
@@ -20,6 +20,7 @@ use crate::{
     cluster::{self, ClusterArgs, DataCentres, apply_command},
     config::Config,
     in_runtime,
+    servers::Cassandra,
     terminal::print,
 };
 
@@ -160,14 +161,15 @@ impl Wanted {
     async fn plan(&self) -> Result<Plans> {
         let mut plans = Plans::default();
         if !self.collections.is_empty() {
-            let deployment = cluster::look_at_mongodb(&self.config.mongodb).await?;
+            let config = MongoConfig::from(&self.config.mongodb);
+            let deployment = Deployment::connect(config).await.map_err(|error| anyhow!("{error}"))?;
             let plan = indexes::plan(&deployment, &self.collections).await?;
             plans.indexes = Some((deployment, plan));
         }
         if !self.keyspaces.is_empty() {
-            let cluster = cluster::connect(&self.config.cassandra, &self.policy).await?;
-            let plan = tables::plan(&cluster, &self.keyspaces).await?;
-            plans.tables = Some((cluster, plan));
+            let cassandra = Cassandra::connect(&self.config.cassandra, &self.policy).await?;
+            let plan = tables::plan(cassandra.cluster(), &self.keyspaces).await?;
+            plans.tables = Some((cassandra.cluster().clone(), plan));
         }
         Ok(plans)
     }

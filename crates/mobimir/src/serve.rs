@@ -11,7 +11,6 @@ use std::{
 use anyhow::{Context, Result, bail};
 use clap::{Args, builder::TypedValueParser};
 use mobimir_core::{
-    id::ProductId,
     invariant::InvariantCounters,
     policy::{Entity, Policy, Store},
     ports::Stores,
@@ -20,9 +19,9 @@ use mobimir_core::{
 use mobimir_embedded::{EmbeddedStore, Options};
 use mobimir_http::{AppState, Latency, Role};
 use mobimir_migrate::service::Migration;
-use mobimir_mongodb::MongoProducts;
 use mobimir_shop::{BucketCount, Shop, ShopSettings, run_reconciler};
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::{
     backend::ShopBackend,
@@ -32,7 +31,8 @@ use crate::{
     demo,
     homes::{Homes, note_elsewhere, noted_elsewhere},
     in_runtime,
-    migrations::Places,
+    migrations::{self, Places, check_all_at_rest},
+    not_built_in,
 };
 
 #[derive(Args)]
@@ -100,8 +100,6 @@ MOBIMIR_OPERATOR_TOKEN or, without it, a new one that is printed.";
 
 /// How often what has expired is swept up, and how much at once.
 const SWEEP_PERIOD: Duration = Duration::from_secs(10);
-/// How often split stock is looked after.
-const TEND_PERIOD: Duration = Duration::from_secs(30);
 const SWEEP_ITEMS_MAX: usize = 1_000;
 const INSERT_BATCH_ITEMS: usize = 500;
 /// Before a migration's work that ended halfway begins anew.
@@ -159,6 +157,7 @@ fn configured(args: ShopArgs) -> Result<Config> {
 fn run(plan: Plan) -> Result<()> {
     start_log(&plan.config)?;
     let policy = cluster::placed_policy(&plan.config)?;
+    not_built_in::check_stores(&policy, plan.config.migrations)?;
     check_role(plan.config.role, &Homes::new(&policy))?;
     in_runtime(run_shop(plan, policy))
 }
@@ -187,19 +186,14 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
     let store = tokio::task::spawn_blocking(move || EmbeddedStore::open(&data, &options)).await??;
     let (mut stores, order_buckets) = homes.open(&store, &servers).await?;
     let latency = Arc::<Latency>::default();
-    let places = Places::new(
-        policy.clone(),
-        config.clone(),
-        store.clone(),
-        &servers,
-        invariants.clone(),
-        clock.clone(),
-        latency.clone(),
-    );
+    let notes = migrations::notes(&policy, &store, &servers);
     let migrations = if config.migrations {
-        places.let_move(&mut stores).await?
+        let (policy, config, invariants) = (policy.clone(), config.clone(), invariants.clone());
+        let (clock, latency) = (clock.clone(), latency.clone());
+        let places = Places::new(policy, config, store.clone(), &servers, invariants, clock, latency)?;
+        places.let_move(notes, &mut stores).await?
     } else {
-        places.check_at_rest().await?;
+        check_all_at_rest(&policy, &notes).await?;
         Vec::new()
     };
     // From here on they follow what is noted; whatever is served asks them first.
@@ -260,7 +254,7 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
         background.spawn(sweep(store.clone(), clock.clone(), stop.wait()));
     }
     if let Some(striped) = homes.split_products(&servers).filter(|_| config.role.does(Role::Products)) {
-        background.spawn(tend(striped, policy.striped_products(), clock, stop.wait()));
+        background.spawn(striped.tend_stripes(policy.striped_products(), clock, stop.wait()));
     }
 
     say(&format!("listening on {address}"));
@@ -364,25 +358,6 @@ async fn sweep(store: EmbeddedStore, clock: Arc<dyn Clock>, stopped: impl Future
     }
 }
 
-/// Splits the stock of the products that the policy names, and finishes what was begun with any.
-async fn tend(
-    products: MongoProducts,
-    wanted: Vec<(ProductId, u16)>,
-    clock: Arc<dyn Clock>,
-    stopped: impl Future<Output = ()>,
-) {
-    tokio::pin!(stopped);
-    loop {
-        if let Err(error) = products.tend_stripes(&wanted, clock.now()).await {
-            tracing::warn!(%error, "split stock could not be looked after");
-        }
-        tokio::select! {
-            () = &mut stopped => return,
-            () = tokio::time::sleep(TEND_PERIOD) => {}
-        }
-    }
-}
-
 /// The wish to end, from a signal. A second signal ends at once.
 struct Stop(watch::Receiver<bool>);
 
@@ -417,14 +392,15 @@ impl Stop {
 fn start_log(config: &Config) -> Result<()> {
     // The engine tells of every file that it writes, the driver of every connection; that is for those who ask.
     let levels = format!("fjall=warn,lsm_tree=warn,scylla=warn,{}", config.log_level);
-    let filter = tracing_subscriber::EnvFilter::try_new(levels)
+    let levels: Targets = levels
+        .parse()
         .with_context(|| format!("log_level: expected a level like info, got {:?}", config.log_level))?;
     let in_colour = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let log =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(in_colour);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(in_colour);
+    let log = tracing_subscriber::registry().with(levels);
     match config.log_format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().init(),
+        LogFormat::Text => log.with(lines).init(),
+        LogFormat::Json => log.with(lines.json()).init(),
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use http_body_util::BodyExt;
-use hyper::{Response, body::Incoming};
+use hyper::{Method, Response, body::Incoming};
 use indicatif::ProgressBar;
 use mobimir_core::time::Month;
 use serde_json::{Value, json};
@@ -163,7 +163,9 @@ async fn asked(command: MigrateCommand) -> Result<()> {
         MigrateCommand::Months(MonthsArgs { of, from, to, all: _ }) => {
             let (path, token) = (of.path("/months"), of.token()?);
             let chosen = json!({ "from": from, "to": to });
-            let status = waiting(&of, json_of(client::put(&of.target, &path, &token, &chosen))).await?;
+            let status =
+                waiting(&of, json_of(client::ask(Method::PUT, &of.target, &path, &token, Some(&chosen))))
+                    .await?;
             return show(&of, &status, status_text);
         }
         MigrateCommand::Start(of) => (of, "/start"),
@@ -175,7 +177,7 @@ async fn asked(command: MigrateCommand) -> Result<()> {
         MigrateCommand::Repair(of) => (of, "/repair"),
     };
     let (path, token) = (of.path(action), of.token()?);
-    let status = waiting(&of, json_of(client::post(&of.target, &path, &token))).await?;
+    let status = waiting(&of, json_of(client::ask(Method::POST, &of.target, &path, &token, None))).await?;
     show(&of, &status, status_text)
 }
 

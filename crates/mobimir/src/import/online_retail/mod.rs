@@ -15,6 +15,7 @@ mod orders;
 mod parse;
 mod summary;
 mod survey;
+#[cfg(feature = "load")]
 mod trades;
 
 use std::{
@@ -32,7 +33,9 @@ use self::{
     survey::Survey,
 };
 
-pub(crate) use self::{summary::Summary, trades::trades};
+pub(crate) use self::summary::Summary;
+#[cfg(feature = "load")]
+pub(crate) use self::trades::trades;
 
 const PRODUCTS_PER_BATCH: usize = 500;
 const ORDERS_PER_BATCH: usize = 500;

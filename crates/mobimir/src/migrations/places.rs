@@ -1,21 +1,20 @@
-//! Which entities can move to another store while the shop sells, and how the stores they move between are opened.
+//! How the stores that an entity can move between are opened.
+
+mod strain;
 
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use futures_util::future::BoxFuture;
-use mobimir_cassandra::{
-    CartOptions, CassandraCarts, CassandraOrders, CassandraSessions, Cluster, OrderOptions,
-};
 use mobimir_core::{
     id,
     invariant::InvariantCounters,
     moving::{CartSide, OrderSide, SessionSide, Side, Whole},
     notes::NoteStore,
-    policy::{CassandraSettings, Entity, Placement, Policy, Store},
+    policy::{Entity, Policy, Store},
     ports::{StoreError, StoreResult, Stores},
     time::Clock,
 };
@@ -23,22 +22,23 @@ use mobimir_embedded::EmbeddedStore;
 use mobimir_http::Latency;
 use mobimir_migrate::{
     migrating::Migrating,
-    phase::Phase,
-    record::{Notes, Record},
+    record::Notes,
     service::{Entity as MovingEntity, Migration, Opener},
     shadow::Shadow,
     standing::Standing,
     throttle::{Felt, Pressure},
     timing::Timing,
 };
-use mobimir_mongodb::{Deployment, MongoCarts, MongoNotes, MongoOrders, MongoSessions};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
-use crate::{cluster, config::Config, homes::Servers, strain::Strain};
+use self::strain::Strain;
+use super::{MOVABLE, check_at_rest, name};
+use crate::{
+    config::Config,
+    servers::{Cassandra, Mongodb, Servers},
+};
 
-/// What can move.
-const MOVABLE: [Entity; 3] = [Entity::Orders, Entity::Carts, Entity::Sessions];
 /// Of a percentage.
 const PERMILLE_PER_PERCENT: u32 = 10;
 
@@ -47,8 +47,8 @@ pub(crate) struct Places {
     policy: Policy,
     config: Config,
     embedded: EmbeddedStore,
-    cassandra: OnceCell<Arc<Cluster>>,
-    mongodb: OnceCell<Arc<Deployment>>,
+    cassandra: OnceCell<Cassandra>,
+    mongodb: OnceCell<Mongodb>,
     invariants: Arc<InvariantCounters>,
     clock: Arc<dyn Clock>,
     strain: Strain,
@@ -63,16 +63,20 @@ impl Places {
         invariants: Arc<InvariantCounters>,
         clock: Arc<dyn Clock>,
         latency: Arc<Latency>,
-    ) -> Arc<Self> {
+    ) -> Result<Arc<Self>> {
         let Servers { cassandra, mongodb } = servers.clone();
         let (cassandra, mongodb) = (OnceCell::new_with(cassandra), OnceCell::new_with(mongodb));
         let strain = Strain::new(latency, &policy.alerts);
-        Arc::new(Self { policy, config, embedded, cassandra, mongodb, invariants, clock, strain })
+        Ok(Arc::new(Self { policy, config, embedded, cassandra, mongodb, invariants, clock, strain }))
     }
 
     /// Puts what can move behind a port that knows when it does.
-    pub(crate) async fn let_move(self: &Arc<Self>, stores: &mut Stores) -> Result<Vec<Arc<dyn Migration>>> {
-        let (mut all, notes, instance) = (Vec::new(), self.notes().await?, id::fresh(self.clock.now()));
+    pub(crate) async fn let_move(
+        self: &Arc<Self>,
+        notes: Arc<dyn NoteStore>,
+        stores: &mut Stores,
+    ) -> Result<Vec<Arc<dyn Migration>>> {
+        let (mut all, instance) = (Vec::new(), id::fresh(self.clock.now()));
         for entity in MOVABLE {
             let Some(placement) = self.policy.placement(entity) else { continue };
             let (home, notes) = (placement.home, Notes::new(notes.clone(), name(entity)));
@@ -114,16 +118,6 @@ impl Places {
         Ok(all)
     }
 
-    /// Refuses to serve what is on its way elsewhere, when this process would not know of it.
-    pub(crate) async fn check_at_rest(self: &Arc<Self>) -> Result<()> {
-        for entity in MOVABLE {
-            let Some(placement) = self.policy.placement(entity) else { continue };
-            let notes = Notes::new(self.notes().await?, name(entity));
-            check_at_rest(&notes, placement.home, "run this instance with migrations = true").await?;
-        }
-        Ok(())
-    }
-
     fn moving<W: Whole, P: ?Sized>(
         self: &Arc<Self>,
         source: Side<W, P>,
@@ -155,80 +149,45 @@ impl Places {
         })
     }
 
-    /// Beside the products: whoever serves the shop reaches them.
-    async fn notes(&self) -> Result<Arc<dyn NoteStore>> {
-        match self.policy.products.home {
-            Store::Mongodb => Ok(Arc::new(MongoNotes::new(self.mongodb().await?))),
-            _ => Ok(Arc::new(self.embedded.clone())),
-        }
-    }
-
     async fn orders_in(&self, store: Store) -> Result<OrderSide> {
         Ok(match store {
             Store::Embedded => self.embedded.movables().orders,
-            Store::Mongodb => MongoOrders::side(self.mongodb().await?),
-            Store::Cassandra => {
-                let (cluster, settings) = (self.cassandra().await?, self.settings(Entity::Orders)?);
-                let buckets = self.policy.orders.buckets;
-                CassandraOrders::open(cluster, settings, buckets, OrderOptions::default()).await?.side()
-            }
+            Store::Mongodb => self.mongodb().await?.orders(),
+            Store::Cassandra => self.cassandra().await?.orders(&self.policy).await?.0,
         })
     }
 
     async fn carts_in(&self, store: Store) -> Result<CartSide> {
         Ok(match store {
             Store::Embedded => self.embedded.movables().carts,
-            Store::Mongodb => MongoCarts::side(self.mongodb().await?),
-            Store::Cassandra => {
-                let (cluster, settings) = (self.cassandra().await?, self.settings(Entity::Carts)?);
-                CassandraCarts::open(cluster, settings, CartOptions::default()).await?.side()
-            }
+            Store::Mongodb => self.mongodb().await?.carts(),
+            Store::Cassandra => self.cassandra().await?.carts(&self.policy).await?,
         })
     }
 
     async fn sessions_in(&self, store: Store) -> Result<SessionSide> {
         Ok(match store {
             Store::Embedded => self.embedded.movables().sessions,
-            Store::Mongodb => MongoSessions::side(self.mongodb().await?),
-            Store::Cassandra => {
-                let (cluster, settings) = (self.cassandra().await?, self.settings(Entity::Sessions)?);
-                CassandraSessions::open(cluster, settings).await?.side()
-            }
+            Store::Mongodb => self.mongodb().await?.sessions(),
+            Store::Cassandra => self.cassandra().await?.sessions(&self.policy).await?,
         })
     }
 
-    async fn cassandra(&self) -> Result<Arc<Cluster>> {
-        let connect = || cluster::connect(&self.config.cassandra, &self.policy);
+    async fn cassandra(&self) -> Result<Cassandra> {
+        let connect = || Cassandra::connect(&self.config.cassandra, &self.policy);
         self.cassandra.get_or_try_init(connect).await.cloned()
     }
 
-    async fn mongodb(&self) -> Result<Arc<Deployment>> {
-        let connect =
-            || cluster::connect_mongodb(&self.config.mongodb, &self.policy, self.invariants.clone());
+    async fn mongodb(&self) -> Result<Mongodb> {
+        let connect = || Mongodb::connect(&self.config.mongodb, &self.policy, self.invariants.clone());
         self.mongodb.get_or_try_init(connect).await.cloned()
-    }
-
-    fn settings(&self, entity: Entity) -> Result<CassandraSettings> {
-        let of = |placement: &Placement| placement.cassandra.clone();
-        let settings = self.policy.placement(entity).and_then(of);
-        settings.ok_or_else(|| anyhow!("the policy says nothing about {entity} in Cassandra"))
     }
 }
 
 impl Pressure for Places {
     fn now(&self) -> Felt {
-        let overloads = self.cassandra.get().map_or(0, |cluster| cluster.overloads());
-        let members = self.mongodb.get().map(|deployment| deployment.members()).unwrap_or_default();
-        self.strain.now(overloads, members.iter().filter_map(|member| member.lag).max())
-    }
-}
-
-/// As operators call them.
-fn name(entity: Entity) -> &'static str {
-    match entity {
-        Entity::Orders => "orders",
-        Entity::Carts => "carts",
-        _ => "sessions",
+        let overloads = self.cassandra.get().map_or(0, Cassandra::overloads);
+        self.strain.now(overloads, self.mongodb.get().and_then(Mongodb::lag))
     }
 }
 
@@ -248,28 +207,6 @@ async fn check(notes: &Notes, home: Store, other: Store) -> Result<()> {
             record.source,
             record.target,
             record.control.phase
-        );
-    }
-    Ok(())
-}
-
-/// Where an instance would not know of a migration, there must be none, and the entity where the instance has it.
-async fn check_at_rest(notes: &Notes, home: Store, instead: &str) -> Result<()> {
-    let Some(read) = notes.record().await? else { return Ok(()) };
-    let (record, home) = (read.value, home.to_string());
-    let is_back = record.control.phase == Phase::Source && record.source == home;
-    if !is_back && !record.is_over(&home) {
-        let Record { source, target, control, .. } = record;
-        let entity = notes.entity();
-        if control.phase == Phase::Target {
-            bail!(
-                "the {entity} have moved from {source} to {target}, and by the policy their home is {home}: change it to {target}"
-            );
-        }
-        bail!(
-            "the {entity} are on their way from {source} to {target} (phase {}), and by the policy their home is {home}: {instead}, \
-             and serve them like the other instances do",
-            control.phase
         );
     }
     Ok(())
