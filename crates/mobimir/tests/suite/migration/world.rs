@@ -136,6 +136,8 @@ impl World {
         .await;
         environment.extend([
             ("MOBIMIR_MIGRATIONS", "true".to_owned()),
+            // Less than a handover waits for requests that are under way.
+            ("MOBIMIR_MONGODB_TIMEOUT_MS", "9000".to_owned()),
             // Servers are killed and paused here, and shoppers are not kept waiting for minutes because of
             // that.
             ("MOBIMIR_LIMITS_REQUEST_MS_MAX", "10000".to_owned()),

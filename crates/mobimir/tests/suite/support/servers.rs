@@ -13,6 +13,8 @@ use mobimir_lab::{Mongo, Ring};
 
 use super::process::program;
 
+/// As the policy has it.
+const DEADLINE: &str = "checkout_deadline = \"15s\"";
 const POLICY_VARIABLE: &str = "MOBIMIR_SUITE_POLICY";
 /// How long servers that do much else may refuse to make tables.
 const TABLES_IN_MAX: Duration = Duration::from_secs(180);
@@ -43,7 +45,7 @@ pub(crate) fn policy_name() -> &'static str {
 pub(crate) fn hasty_policy() -> String {
     match &*SERVERS {
         None => "[times]\ncheckout_deadline = \"1s\"\n".to_owned(),
-        Some(_) => patient_policy().replace("checkout_deadline = \"15s\"", "checkout_deadline = \"1s\""),
+        Some(_) => patient_policy().replace("checkout_deadline = \"10m\"", "checkout_deadline = \"1s\""),
     }
 }
 
@@ -51,9 +53,11 @@ pub(crate) fn hasty_policy() -> String {
 fn patient_policy() -> String {
     const DEFAULT: &str = include_str!("../../../../../policies/default.toml");
     assert_eq!(policy_name(), "default", "only that policy is known here");
-    let policy = DEFAULT.replace(".cassandra]\n", ".cassandra]\ntimeout = \"9s\"\n");
-    assert_eq!(policy.matches("timeout = \"9s\"").count(), 3, "{policy}");
-    policy
+    let policy = DEFAULT.replace(".cassandra]\n", ".cassandra]\ntimeout = \"60s\"\n");
+    assert_eq!(policy.matches("timeout = \"60s\"").count(), 3, "{policy}");
+    let patient = policy.replace(DEADLINE, "checkout_deadline = \"10m\"");
+    assert_ne!(patient, policy, "{policy}");
+    patient
 }
 
 /// The primary of the replica set, ended with `kill -9`, if this run has one.
@@ -116,8 +120,8 @@ impl Servers {
             ("MOBIMIR_MONGODB_URI", self.mongo.uri()),
             ("MOBIMIR_MONGODB_DATABASE", name.to_owned()),
             // A machine that also builds can be slow.
-            ("MOBIMIR_MONGODB_CONNECT_TIMEOUT_MS", "9000".to_owned()),
-            ("MOBIMIR_MONGODB_TIMEOUT_MS", "9000".to_owned()),
+            ("MOBIMIR_MONGODB_CONNECT_TIMEOUT_MS", "60000".to_owned()),
+            ("MOBIMIR_MONGODB_TIMEOUT_MS", "120000".to_owned()),
         ];
         if tables == Tables::Own {
             environment.push(("MOBIMIR_CASSANDRA_KEYSPACE_PREFIX", name.to_owned()));
