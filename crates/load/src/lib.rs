@@ -5,6 +5,7 @@
 //! - `crowd`: who asks for what, and what they know of what the shop has done for them;
 //! - [`wire`]: many connections on one thread;
 //! - `run`: all of that at once, and `record`: what came of it;
+//! - `rules`: what every answer is checked against, by name;
 //! - `oracle`: everything that was acknowledged is looked for;
 //! - [`report`]: the same for people and for programs, and two of them compared.
 
@@ -21,6 +22,7 @@ mod record;
 mod replay;
 pub mod report;
 mod request;
+mod rules;
 mod run;
 mod schedule;
 mod shop;
@@ -35,6 +37,7 @@ pub use self::{
     record::{Latency, Limits, OperationResult, Second},
     replay::Trade,
     request::Request,
+    rules::{AnswerCheck, Example},
     shop::{Progress, ShopError, Target},
     visit::{Stretch, Visit, VisitSpec},
 };

@@ -185,7 +185,7 @@ pub(crate) fn shoppers(
         users,
         progress,
         |number, out| out.put("POST", &["/v1/sessions/login"], body(number)),
-        |_, answer| token(answer, 200),
+        |_, answer| session(answer, 200),
     )?;
     // What they left in their carts the last time would be ordered with the rest.
     all(
@@ -193,7 +193,7 @@ pub(crate) fn shoppers(
         "emptying carts",
         users,
         progress,
-        |number, out| out.put("DELETE", &["/v1/cart"], Parts::of(&logged_in[number])),
+        |number, out| out.put("DELETE", &["/v1/cart"], Parts::of(&logged_in[number].token)),
         |_, answer| (answer.status == 200).then_some(()),
     )?;
     let visiting = all(
@@ -202,12 +202,17 @@ pub(crate) fn shoppers(
         guests,
         progress,
         |_, out| out.put("POST", &["/v1/sessions"], Parts { body: Some("{}"), ..Parts::default() }),
-        |_, answer| token(answer, 201),
+        |_, answer| session(answer, 201),
     )?;
     let zone = |number: usize| (number % zones) as u16;
     let users = logged_in.into_iter().zip(credentials).enumerate();
-    let users = users.map(|(at, (token, credentials))| Shopper::new(token, Some(credentials), zone(at)));
-    let guests = visiting.into_iter().enumerate().map(|(at, token)| Shopper::new(token, None, zone(at)));
+    let users = users.map(|(at, (session, credentials))| {
+        let mut user = Shopper::new(session.token, Some(credentials), zone(at));
+        user.user_id = session.user_id;
+        user
+    });
+    let guests = visiting.into_iter().enumerate();
+    let guests = guests.map(|(at, session)| Shopper::new(session.token, None, zone(at)));
     Ok(users.chain(guests).collect())
 }
 
@@ -471,13 +476,17 @@ pub(crate) fn all<T>(
     Err(ShopError::Refused { what: what.to_owned(), answer: last_wrong })
 }
 
-fn token(answer: Answer<'_>, status: u16) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Session {
-        token: String,
-    }
-    let session: Session = serde_json::from_slice(answer.body).ok()?;
-    (answer.status == status).then_some(session.token)
+#[derive(Deserialize)]
+struct Session {
+    token: String,
+    /// Of a user alone.
+    #[serde(default)]
+    user_id: Box<str>,
+}
+
+fn session(answer: Answer<'_>, status: u16) -> Option<Session> {
+    let session = serde_json::from_slice(answer.body).ok()?;
+    (answer.status == status).then_some(session)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use crate::{
     profile::Profile,
     record::{Limits, Second},
     replay::{self, Trade},
+    rules::Checks,
     run::{self, Plan, Ran},
     shop::{self, Progress, ShopError, Target},
     wire::Wire,
@@ -33,6 +34,10 @@ pub struct VisitSpec {
     /// What is not among them is taken from the shop's policy, if the operator may know it.
     pub limits: Limits,
     pub answer_time_max: Duration,
+    /// One of so many reads is checked, and none if 0. All writes are.
+    pub check_one_in: u64,
+    /// How long the shop may take to finish what it has begun, when everything is looked at.
+    pub settle_time_max: Duration,
 }
 
 pub struct Visit {
@@ -84,15 +89,20 @@ impl Visit {
             None => Default::default(),
         };
         let shoppers = shop::shoppers(&mut wire, profile, zones.len(), spec.seed, progress)?;
-        let mut stock = shop::settled_stock(&mut wire, &goods, operator, progress)?;
+        let earlier = shop::settled_stock(&mut wire, &goods, operator, progress)?;
+        let mut stock = earlier.clone();
         if let Some(operator) = operator.filter(|_| !spec.keep_stock) {
-            shop::fill_stock(&mut wire, profile, &goods, &zones, &stock, operator, progress)?;
+            shop::fill_stock(&mut wire, profile, &goods, &zones, &earlier, operator, progress)?;
             stock = shop::stock(&mut wire, &goods, Some(operator), progress)?;
         }
         // No key of an earlier run may be met again.
         let nonce = mobimir_core::secret::random_bytes::<8>().map(|byte| format!("{byte:02x}")).concat();
-        let crowd = Crowd::new(profile.clone(), goods, zones, shoppers, nonce, spec.seed);
-        let orders = oracle::known_orders(&mut wire, &crowd, progress)?;
+        let mut crowd = Crowd::new(profile.clone(), goods, zones, shoppers, nonce, spec.seed);
+        crowd.check_one_in(spec.check_one_in);
+        crowd.know_stock(&earlier, &stock);
+        let mut checks = Checks::default();
+        let orders = oracle::known_orders(&mut wire, &crowd, &mut checks, progress)?;
+        crowd.checks = checks;
         let limits = match operator {
             Some(operator) => spec.limits.or(shop::limits(&mut wire, operator)?),
             None => spec.limits,
@@ -163,13 +173,11 @@ impl Visit {
 
     /// Looks for everything that the shop has acknowledged since the visit began.
     pub fn look(&mut self, progress: Progress<'_>) -> Findings {
-        let operator = self.spec.operator.as_deref();
+        let (operator, patience) = (self.spec.operator.as_deref(), self.spec.settle_time_max);
         let Self { wire, crowd, before, .. } = self;
-        oracle::look(wire, crowd, before, operator, progress).unwrap_or_else(|error| Findings {
+        oracle::look(wire, crowd, before, operator, patience, progress).unwrap_or_else(|error| Findings {
             not_looked: Some(error.to_string()),
-            answers_wrong: crowd.wrong.count,
-            examples: crowd.wrong.examples.clone(),
-            ..Findings::default()
+            ..Findings::of_answers(crowd)
         })
     }
 }

@@ -1,6 +1,6 @@
 //! What the shop has acknowledged, and what it may have done without saying so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mobimir_core::time::Timestamp;
 
@@ -28,6 +28,15 @@ pub(crate) struct KnownCart {
     /// Units whose answer was lost. They may still come, after anything that happens now: what clears a cart covers what
     /// it sees, and nothing that arrives later.
     late: BTreeMap<u32, u64>,
+    /// Products that a change whose answer was lost may still take out: it may be carried out at any time, and covers
+    /// what is there then.
+    late_covers: LateCovers,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct LateCovers {
+    everything: bool,
+    products: BTreeSet<u32>,
 }
 
 /// Whether a change is known to be done, or may be.
@@ -55,8 +64,10 @@ impl KnownCart {
             Done::Surely => drop(self.lines.insert(product, Units::exactly(units))),
             Done::Perhaps => {
                 // What it covers may be gone, now or later; what it puts in may come, now or later.
-                self.lines.get_mut(&product).into_iter().for_each(|line| line.low = 0);
-                self.add(product, units, Done::Perhaps);
+                self.late_covers.products.insert(product);
+                if units > 0 {
+                    self.add(product, units, Done::Perhaps);
+                }
             }
         }
     }
@@ -64,12 +75,16 @@ impl KnownCart {
     pub(crate) fn clear(&mut self, done: Done) {
         match done {
             Done::Surely => self.lines.clear(),
-            Done::Perhaps => self.lines.values_mut().for_each(|line| line.low = 0),
+            Done::Perhaps => self.late_covers.everything = true,
         }
     }
 
     /// The cart of a guest who has logged in.
     pub(crate) fn merge(&mut self, guest: KnownCart, done: Done) {
+        let LateCovers { everything, products } = guest.late_covers;
+        // A late change of the guest's cart covers what came from there.
+        let covered = guest.lines.keys().filter(|_| everything).copied().chain(products);
+        self.late_covers.products.extend(covered);
         for (product, units) in guest.lines {
             if done == Done::Surely {
                 let line = self.lines.entry(product).or_default();
@@ -83,16 +98,30 @@ impl KnownCart {
         }
     }
 
+    /// How many units of a product there can be.
+    pub(crate) fn units(&self, product: u32) -> Units {
+        let line = self.lines.get(&product).copied().unwrap_or_default();
+        let late = self.late.get(&product).copied().unwrap_or_default();
+        let may_be_covered = self.late_covers.everything || self.late_covers.products.contains(&product);
+        Units { low: if may_be_covered { 0 } else { line.low }, high: line.high + late }
+    }
+
+    /// Whether something is certainly in it.
+    pub(crate) fn holds_something(&self) -> bool {
+        self.lines.keys().any(|product| self.units(*product).low > 0)
+    }
+
+    /// Every product that can be in it, and how many units at most.
+    pub(crate) fn at_most(&self) -> Vec<(u32, u64)> {
+        let products: BTreeSet<u32> = self.lines.keys().chain(self.late.keys()).copied().collect();
+        products.into_iter().map(|product| (product, self.units(product).high)).collect()
+    }
+
     /// Whether a cart with these lines can be this one; the first line that cannot, if not.
     pub(crate) fn differs(&self, lines: &BTreeMap<u32, u64>) -> Option<(u32, Units, u64)> {
         let here = self.lines.keys().chain(lines.keys());
-        here.map(|product| {
-            let known = self.lines.get(product).copied().unwrap_or_default();
-            let late = self.late.get(product).copied().unwrap_or_default();
-            let possible = Units { low: known.low, high: known.high + late };
-            (*product, possible, lines.get(product).copied().unwrap_or_default())
-        })
-        .find(|(_, possible, found)| !possible.holds(*found))
+        here.map(|product| (*product, self.units(*product), lines.get(product).copied().unwrap_or_default()))
+            .find(|(_, possible, found)| !possible.holds(*found))
     }
 }
 
@@ -137,34 +166,30 @@ mod tests {
 
     struct Sent {
         number: usize,
-        covers: Vec<usize>,
-        adds: Option<(u32, u64)>,
+        change: Change,
+        /// `None` when it covers what it finds on arrival.
+        covers: Option<Vec<usize>>,
     }
 
     impl RealCart {
-        fn send(&self, number: usize, change: &Change) -> Sent {
-            let seen = |wanted: &dyn Fn(u32) -> bool| -> Vec<usize> {
-                self.additions
-                    .iter()
-                    .filter(|(_, (product, _))| wanted(*product))
-                    .map(|(number, _)| *number)
-                    .collect()
-            };
-            match *change {
-                Change::Add(product, units) => {
-                    Sent { number, covers: Vec::new(), adds: Some((product, units)) }
-                }
-                Change::Set(product, units) => {
-                    let covers = seen(&|other| other == product);
-                    Sent { number, covers, adds: (units > 0).then_some((product, units)) }
-                }
-                Change::Clear => Sent { number, covers: seen(&|_| true), adds: None },
-            }
+        fn covers(&self, change: &Change) -> Vec<usize> {
+            let seen = self.additions.iter().filter(|(_, (product, _))| match change {
+                Change::Add(..) => false,
+                Change::Set(set, _) => set == product,
+                Change::Clear => true,
+            });
+            seen.map(|(number, _)| *number).collect()
         }
 
         fn arrive(&mut self, sent: &Sent) {
-            self.additions.retain(|number, _| !sent.covers.contains(number));
-            self.additions.extend(sent.adds.map(|added| (sent.number, added)));
+            let covers = sent.covers.clone().unwrap_or_else(|| self.covers(&sent.change));
+            self.additions.retain(|number, _| !covers.contains(number));
+            match sent.change {
+                Change::Add(product, units) | Change::Set(product, units) if units > 0 => {
+                    self.additions.insert(sent.number, (product, units));
+                }
+                _ => {}
+            }
         }
 
         fn lines(&self) -> BTreeMap<u32, u64> {
@@ -180,13 +205,15 @@ mod tests {
         /// possible; and when everything is known there is only one.
         #[test]
         fn the_real_cart_is_always_possible(
-            changes in prop::collection::vec((change(), any::<bool>(), 0..12_usize), 0..30),
+            changes in
+                prop::collection::vec((change(), any::<bool>(), 0..12_usize, any::<bool>()), 0..30),
         ) {
             let (mut known, mut real) = (KnownCart::default(), RealCart::default());
             let mut under_way: Vec<(usize, Sent)> = Vec::new();
             let mut all_known = true;
-            for (number, (change, answered, later)) in changes.into_iter().enumerate() {
-                let sent = real.send(number, &change);
+            for (number, (change, answered, later, read_on_arrival)) in changes.into_iter().enumerate() {
+                let covers = (!read_on_arrival).then(|| real.covers(&change));
+                let sent = Sent { number, change: change.clone(), covers };
                 let done = if answered { Done::Surely } else { Done::Perhaps };
                 all_known &= answered;
                 match change {

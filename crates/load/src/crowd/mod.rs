@@ -3,12 +3,18 @@
 //! A shopper makes one change after the other, as people do, so what a cart holds follows from the answers. Many shoppers
 //! make changes at the same time. Nobody waits before looking at a page.
 
+mod asked;
+mod checking;
 mod hearing;
 mod ledger;
 mod order;
+mod shopper;
+mod taken;
+#[cfg(test)]
+mod tests;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     fmt::Write,
     sync::Arc,
     time::{Duration, Instant},
@@ -17,22 +23,25 @@ use std::{
 use mobimir_core::random::Random;
 
 pub(crate) use self::{
+    asked::Asked,
     hearing::{Verdict, code, shown},
-    ledger::{KnownCart, Placed},
-    order::{LineAnswer, OrderAnswer},
+    ledger::Placed,
+    order::{LineAnswer, NEW_ORDER_STATUS, OrderAnswer},
+    shopper::{LastOrder, Shopper},
 };
+use self::{asked::What, shopper::Pending, taken::Taken};
 use crate::{
     goods::Goods,
     operation::Operation,
     profile::Profile,
     request::{Parts, Request},
+    rules::Checks,
+    shop::AllStock,
 };
 
 /// How many shoppers are tried before a wish has to wait.
 const TRIES_MAX: usize = 8;
 const UNITS_MAX: u64 = 3;
-/// How many examples are kept of all that a shop did wrong.
-const WRONGS_MAX: usize = 20;
 
 pub(crate) struct Crowd {
     pub(crate) goods: Goods,
@@ -53,56 +62,20 @@ pub(crate) struct Crowd {
     /// Guests who have logged in and are guests no more.
     gone: Vec<u32>,
     pub(crate) placed: Vec<Placed>,
-    pub(crate) wrong: Wrong,
-}
-
-pub(crate) struct Shopper {
-    pub(crate) token: String,
-    /// What a user logs in with.
-    pub(crate) credentials: Option<String>,
-    pub(crate) zone: u16,
-    pub(crate) cart: KnownCart,
-    /// A change is under way.
-    busy: bool,
-    /// The cart holds something that there is not enough of.
-    stuck: bool,
-    pub(crate) pending: Option<Box<Pending>>,
-    last_order: Option<Box<str>>,
-    /// What the shop gave with the last change, for reads that must not be older; empty when it gave nothing.
-    read_after: String,
-}
-
-/// An order under way, or one whose answer was lost. It is asked for again under the same key until there is one.
-#[derive(Clone, Debug)]
-pub(crate) struct Pending {
-    pub(crate) key: String,
-    pub(crate) body: String,
-    zone: u16,
-    /// `None` for what is in the cart.
-    lines: Option<BTreeMap<u32, u64>>,
-    asked_at: Instant,
+    /// The ids of those that were placed.
+    order_ids: HashSet<Box<str>>,
+    taken: Taken,
+    /// One of so many reads is checked; none of 0.
+    check_one_in: u64,
+    /// Chooses the reads that are checked. Its own, so that checking does not change what is asked for.
+    sample: Random,
+    pub(crate) checks: Checks,
 }
 
 /// Before an order whose answer was lost is asked for again.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// As many as an order may have.
 const ORDER_LINES_MAX: usize = 200;
-
-/// What the shop did that it must never do.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Wrong {
-    pub(crate) count: u64,
-    pub(crate) examples: Vec<String>,
-}
-
-impl Wrong {
-    pub(crate) fn tell(&mut self, what: impl FnOnce() -> String) {
-        self.count += 1;
-        if self.examples.len() < WRONGS_MAX {
-            self.examples.push(what());
-        }
-    }
-}
 
 /// What is due.
 #[derive(Clone, Debug)]
@@ -113,65 +86,6 @@ pub(crate) enum Wish {
     Page(u32),
     /// An order of these lines, by whoever is free.
     Order(Arc<BTreeMap<u32, u64>>),
-}
-
-/// A request that was sent, for when its answer comes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
-    pub(crate) operation: Operation,
-    what: What,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum What {
-    Page,
-    Add { shopper: u32, product: u32, units: u64 },
-    Set { shopper: u32, product: u32, units: u64 },
-    Clear { shopper: u32 },
-    Order { shopper: u32 },
-    Login { guest: u32, user: u32 },
-    Guest { guest: u32 },
-}
-
-impl What {
-    /// Who has changed something.
-    fn shopper(self) -> Option<u32> {
-        match self {
-            Self::Page | Self::Guest { .. } => None,
-            Self::Add { shopper, .. }
-            | Self::Set { shopper, .. }
-            | Self::Clear { shopper }
-            | Self::Order { shopper }
-            | Self::Login { user: shopper, .. } => Some(shopper),
-        }
-    }
-}
-
-impl Shopper {
-    pub(crate) fn new(token: String, credentials: Option<String>, zone: u16) -> Self {
-        Self {
-            token,
-            credentials,
-            zone,
-            cart: KnownCart::default(),
-            busy: false,
-            stuck: false,
-            pending: None,
-            last_order: None,
-            read_after: String::new(),
-        }
-    }
-
-    /// What a request of this shopper that reads is made of.
-    pub(crate) fn reads(&self) -> Parts<'_> {
-        let read_after = Some(self.read_after.as_str()).filter(|position| !position.is_empty());
-        Parts { read_after, ..Parts::of(&self.token) }
-    }
-
-    /// Has nothing under way that the next change would have to wait for.
-    fn is_free(&self) -> bool {
-        !self.busy && self.pending.is_none()
-    }
 }
 
 impl Crowd {
@@ -199,8 +113,26 @@ impl Crowd {
             unsettled: Vec::new(),
             gone: Vec::new(),
             placed: Vec::new(),
-            wrong: Wrong::default(),
+            order_ids: HashSet::new(),
+            taken: Taken::default(),
+            check_one_in: 0,
+            sample: Random::new(seed.rotate_left(32)),
+            checks: Checks::default(),
         }
+    }
+
+    /// Says how many of the reads are checked: one of so many, and none of 0. All writes are.
+    pub(crate) fn check_one_in(&mut self, reads: u64) {
+        self.check_one_in = reads;
+    }
+
+    pub(crate) fn checked_one_in(&self) -> u64 {
+        self.check_one_in
+    }
+
+    /// Says what was in stock, before it was filled up and after.
+    pub(crate) fn know_stock(&mut self, earlier: &AllStock, stock: &AllStock) {
+        self.taken = Taken::new(&self.zones, earlier, stock);
     }
 
     /// The next request; `None` when everybody who could ask is busy.
@@ -217,9 +149,15 @@ impl Crowd {
         self.numbers.get(id).copied()
     }
 
-    fn look_at(&self, product: u32, out: &mut Request) -> Asked {
+    fn look_at(&mut self, product: u32, out: &mut Request) -> Asked {
         out.put("GET", &["/v1/products/", &self.goods.product(product).id], Parts::default());
-        Asked { operation: Operation::ProductPage, what: What::Page }
+        self.sampled(Operation::ProductPage, What::Product { product })
+    }
+
+    /// A read, which is checked if it is in the sample.
+    fn sampled(&mut self, operation: Operation, what: What) -> Asked {
+        let checked = self.check_one_in > 0 && self.sample.below(self.check_one_in) == 0;
+        Asked { operation, what: if checked { what } else { What::Unchecked } }
     }
 
     fn ask_any(&mut self, operation: Operation, at_ms: i64, out: &mut Request) -> Option<Asked> {
@@ -229,16 +167,18 @@ impl Crowd {
                 Some(self.look_at(product, out))
             }
             Operation::CategoryPage => {
-                out.put("GET", &self.goods.category_page(&mut self.random), Parts::default());
-                Some(Asked { operation, what: What::Page })
+                let (path, range) = self.goods.category_page(&mut self.random);
+                out.put("GET", &path, Parts::default());
+                Some(self.sampled(operation, What::Listing { range }))
             }
             Operation::CartAdd => self.add(at_ms, out),
             // Whoever has nothing in the cart puts something in.
             Operation::CartChange => self.change(out).or_else(|| self.add(at_ms, out)),
             Operation::CartRead => {
                 let shopper = self.anybody(|_| true)?;
+                let Shopper { changes, .. } = self.shoppers[shopper as usize];
                 out.put("GET", &["/v1/cart"], self.shoppers[shopper as usize].reads());
-                Some(Asked { operation, what: What::Page })
+                Some(self.sampled(operation, What::Cart { shopper, changes }))
             }
             Operation::Order => self.order(at_ms, out),
             // Whoever has not ordered yet looks at an empty history.
@@ -276,8 +216,11 @@ impl Crowd {
     /// The request for an order of which it is not known what became.
     pub(crate) fn ask_again(&mut self, user: u32, out: &mut Request) -> Option<Asked> {
         let shopper = &mut self.shoppers[user as usize];
+        shopper.begin_change();
         let pending = shopper.pending.as_mut()?;
-        (shopper.busy, pending.asked_at) = (true, Instant::now());
+        pending.asked_at = Instant::now();
+        pending.sends += 1;
+        self.taken.send(&pending.units, pending.zone);
         let parts = Parts {
             token: Some(&shopper.token),
             idempotency_key: Some(&pending.key),
@@ -329,23 +272,26 @@ impl Crowd {
             let nth = self.random.below(lines.len() as u64) as usize;
             product = *self.shoppers[shopper as usize].cart.lines.keys().nth(nth)?;
         }
-        let Shopper { token, zone, busy, .. } = &mut self.shoppers[shopper as usize];
-        *busy = true;
+        let released = self.taken.released(product);
+        self.shoppers[shopper as usize].begin_change();
+        let Shopper { token, zone, .. } = &self.shoppers[shopper as usize];
         let (id, zone) = (&self.goods.product(product).id, &self.zones[usize::from(*zone)]);
         self.body.clear();
         // Writing to memory cannot fail.
         let _ = write!(self.body, r#"{{"product_id":"{id}","quantity":{units},"geo_zone":"{zone}"}}"#);
         out.put("POST", &["/v1/cart/items"], Parts { body: Some(&self.body), ..Parts::of(token) });
-        Some(Asked { operation: Operation::CartAdd, what: What::Add { shopper, product, units } })
+        Some(Asked { operation: Operation::CartAdd, what: What::Add { shopper, product, units, released } })
     }
 
     fn change(&mut self, out: &mut Request) -> Option<Asked> {
         let shopper = self.anybody(|shopper| !shopper.cart.lines.is_empty())?;
         let (chance, units) = (self.random.below(100), 1 + self.random.below(UNITS_MAX));
-        let Shopper { token, cart, stuck, busy, .. } = &mut self.shoppers[shopper as usize];
-        let nth = self.random.below(cart.lines.len() as u64) as usize;
-        let product = *cart.lines.keys().nth(nth)?;
-        *busy = true;
+        let lines = &self.shoppers[shopper as usize].cart.lines;
+        let nth = self.random.below(lines.len() as u64) as usize;
+        let product = *lines.keys().nth(nth)?;
+        let released = self.taken.released(product);
+        self.shoppers[shopper as usize].begin_change();
+        let Shopper { token, stuck, .. } = &self.shoppers[shopper as usize];
         let what = if *stuck || chance < 5 {
             out.put("DELETE", &["/v1/cart"], Parts::of(token));
             What::Clear { shopper }
@@ -353,12 +299,12 @@ impl Crowd {
             let path = ["/v1/cart/items/", &*self.goods.product(product).id];
             if chance < 30 {
                 out.put("DELETE", &path, Parts::of(token));
-                What::Set { shopper, product, units: 0 }
+                What::Set { shopper, product, units: 0, released }
             } else {
                 self.body.clear();
                 let _ = write!(self.body, r#"{{"quantity":{units}}}"#);
                 out.put("PUT", &path, Parts { body: Some(&self.body), ..Parts::of(token) });
-                What::Set { shopper, product, units }
+                What::Set { shopper, product, units, released }
             }
         };
         Some(Asked { operation: Operation::CartChange, what })
@@ -382,8 +328,7 @@ impl Crowd {
         let of_cart = wholesale.is_none() && self.random.percent(self.profile.shoppers.cart_orders_percent);
         let shopper = &self.shoppers[user as usize];
         let fits = shopper.cart.lines.len() <= ORDER_LINES_MAX;
-        let of_cart =
-            of_cart && !shopper.stuck && fits && shopper.cart.lines.values().any(|units| units.low > 0);
+        let of_cart = of_cart && !shopper.stuck && fits && shopper.cart.holds_something();
         let mut zone = shopper.zone;
         let lines = (!of_cart).then(|| {
             let wanted = wholesale.map_or(1, |wholesale| wholesale.lines);
@@ -419,8 +364,15 @@ impl Crowd {
         let body = self.order_body(zone, lines.as_ref());
         self.keys += 1;
         let key = format!("{}-{}", self.run, self.keys);
-        self.shoppers[user as usize].pending =
-            Some(Box::new(Pending { key, body, zone, lines, asked_at: Instant::now() }));
+        let shopper = &mut self.shoppers[user as usize];
+        let units = match &lines {
+            Some(lines) => lines.iter().map(|(product, units)| (*product, *units)).collect(),
+            None => shopper.cart.at_most(),
+        };
+        let released = units.iter().map(|(product, _)| self.taken.released(*product)).collect();
+        shopper.orders_begun = shopper.orders_begun.wrapping_add(1);
+        let pending = Pending { key, body, zone, lines, units, released, sends: 0, asked_at: Instant::now() };
+        shopper.pending = Some(Box::new(pending));
         self.ask_again(user, out)
     }
 
@@ -437,24 +389,28 @@ impl Crowd {
     }
 
     fn history(&mut self, out: &mut Request) -> Option<Asked> {
-        let user = self.random.below(self.users as u64) as usize;
-        out.put("GET", &["/v1/orders?limit=20"], self.shoppers[user].reads());
-        Some(Asked { operation: Operation::OrderHistory, what: What::Page })
+        let user = self.random.below(self.users as u64) as u32;
+        let shopper = &self.shoppers[user as usize];
+        out.put("GET", &["/v1/orders?limit=20"], shopper.reads());
+        let last = shopper.last_order.as_ref().map(|last| last.placed);
+        let what = What::History { user, last, orders_begun: shopper.orders_begun };
+        Some(self.sampled(Operation::OrderHistory, what))
     }
 
     fn status(&mut self, out: &mut Request) -> Option<Asked> {
         let user = self.somebody(0, self.users, |shopper| shopper.last_order.is_some())?;
         let shopper = &self.shoppers[user as usize];
-        out.put("GET", &["/v1/orders/", shopper.last_order.as_deref()?], shopper.reads());
-        Some(Asked { operation: Operation::OrderStatus, what: What::Page })
+        let placed = shopper.last_order.as_ref()?.placed;
+        out.put("GET", &["/v1/orders/", &self.placed[placed as usize].id], shopper.reads());
+        Some(self.sampled(Operation::OrderStatus, What::PlacedOrder { placed }))
     }
 
     fn login(&mut self, out: &mut Request) -> Option<Asked> {
         let all = self.shoppers.len();
         let guest = self.somebody(self.users, all, |guest| !guest.token.is_empty())?;
         let user = self.somebody(0, self.users, |_| true)?;
-        self.shoppers[guest as usize].busy = true;
-        self.shoppers[user as usize].busy = true;
+        self.shoppers[guest as usize].begin_change();
+        self.shoppers[user as usize].begin_change();
         let credentials = self.shoppers[user as usize].credentials.as_deref();
         let parts = Parts { body: credentials, ..Parts::of(&self.shoppers[guest as usize].token) };
         out.put("POST", &["/v1/sessions/login"], parts);

@@ -1,29 +1,36 @@
 //! ORD-1 in the lists of days, which operators read: every acknowledged order stands in that of its day.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     time::{Duration, Instant},
 };
 
 use mobimir_core::time::{Day, Timestamp};
 use serde::Deserialize;
 
-use super::Check;
+use super::{Check, Wrong, orders::follows};
 use crate::{
-    crowd::{Crowd, Placed, Wrong},
+    crowd::{Crowd, Placed},
     request::Parts,
+    rules::{Checks, Example, Rule},
     shop::{Progress, ShopError, lists},
     wire::Wire,
 };
 
-/// The list of a day may be a minute old.
-pub(super) const LIST_PATIENCE: Duration = Duration::from_secs(75);
 const LIST_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Deserialize)]
 struct ListedOrder {
     order_id: String,
     created_at: Timestamp,
+    geo_zone: String,
+}
+
+/// What was read of a list so far.
+#[derive(Default)]
+struct Walked {
+    ids: HashSet<String>,
+    last: Option<(Timestamp, String)>,
 }
 
 /// Looks for every acknowledged order until it is there, or for so long. Of what else stands in the lists nothing is kept.
@@ -32,13 +39,14 @@ pub(super) fn days(
     crowd: &Crowd,
     operator: &str,
     patience: Duration,
+    checks: &mut Checks,
     wrong: &mut Wrong,
     progress: Progress<'_>,
 ) -> Result<Check, ShopError> {
     let until = Instant::now() + patience;
     let mut missing: HashMap<&str, &Placed> = crowd.placed.iter().map(|order| (&*order.id, order)).collect();
     loop {
-        strike_out(wire, crowd, operator, &mut missing, progress)?;
+        strike_out(wire, crowd, operator, &mut missing, checks, progress)?;
         if missing.is_empty() || Instant::now() >= until {
             break;
         }
@@ -58,6 +66,7 @@ fn strike_out(
     crowd: &Crowd,
     operator: &str,
     missing: &mut HashMap<&str, &Placed>,
+    checks: &mut Checks,
     progress: Progress<'_>,
 ) -> Result<(), ShopError> {
     let mut oldest: BTreeMap<(Day, u16), Timestamp> = BTreeMap::new();
@@ -66,6 +75,7 @@ fn strike_out(
         *oldest = order.created_at.min(*oldest);
     }
     let oldest: Vec<((Day, u16), Timestamp)> = oldest.into_iter().collect();
+    let mut walked: Vec<Walked> = oldest.iter().map(|_| Walked::default()).collect();
     lists(
         wire,
         "reading the lists of days",
@@ -77,13 +87,43 @@ fn strike_out(
         },
         |_| Parts::of(operator),
         |list, orders: Vec<ListedOrder>| {
-            let (_, oldest) = oldest[list];
-            for order in &orders {
+            let ((day, zone), oldest) = oldest[list];
+            let zone = &crowd.zones[usize::from(zone)];
+            let goes_on = orders.last().is_some_and(|order| order.created_at >= oldest);
+            for order in orders {
                 missing.remove(order.order_id.as_str());
+                walked[list].take(order, day, zone, checks);
             }
-            orders.last().is_some_and(|order| order.created_at >= oldest)
+            goes_on
         },
     )
+}
+
+impl Walked {
+    /// The next row of the list.
+    fn take(&mut self, order: ListedOrder, day: Day, zone: &str, checks: &mut Checks) {
+        let ListedOrder { order_id, created_at, geo_zone } = order;
+        let request = || format!("GET /v1/reports/orders?day={day}&geo_zone={zone}, all pages");
+        let fits = created_at.day() == day && geo_zone == *zone;
+        checks.check(Rule::DayListFilter, fits, || Example {
+            request: request(),
+            expected: "orders of this day and zone".to_owned(),
+            got: format!("{order_id} of {created_at} in {geo_zone}"),
+        });
+        checks.check(Rule::DayListUnique, self.ids.insert(order_id.clone()), || Example {
+            request: request(),
+            expected: "every order once".to_owned(),
+            got: format!("{order_id} twice"),
+        });
+        let place = (created_at, order_id);
+        let sorted = self.last.as_ref().is_none_or(|last| follows(last, &place));
+        checks.check(Rule::DayListSorted, sorted, || Example {
+            request: request(),
+            expected: "the newest order first, equal times by id".to_owned(),
+            got: format!("{} of {} after {:?}", place.1, place.0, self.last),
+        });
+        self.last = Some(place);
+    }
 }
 
 #[cfg(test)]
@@ -102,15 +142,18 @@ mod tests {
     fn looked_for(ids: &[&str]) -> (Check, Wrong) {
         let server = TestServer::start(Arc::new(|number, _| match number % 3 {
             0 => Act::Answer(
-                r#"{"items":[{"order_id":"c","created_at":"2026-11-27T18:00:03Z"}],"next":"one more"}"#,
+                r#"{"items":[{"order_id":"c","geo_zone":"MSK","created_at":"2026-11-27T18:00:03Z"}],
+                    "next":"one more"}"#,
             ),
             1 => Act::Answer(
-                r#"{"items":[{"order_id":"b","created_at":"2026-11-27T18:00:02Z"},
-                    {"order_id":"before","created_at":"2026-11-27T17:00:00Z"}],"next":"never asked for"}"#,
+                r#"{"items":[{"order_id":"b","geo_zone":"MSK","created_at":"2026-11-27T18:00:02Z"},
+                    {"order_id":"before","geo_zone":"MSK","created_at":"2026-11-27T17:00:00Z"}],
+                    "next":"never asked for"}"#,
             ),
             _ => Act::HangUp,
         }));
-        let mut wire = Wire::connect(server.address, "shop", 1, LIST_PATIENCE).expect("a connection");
+        let mut wire =
+            Wire::connect(server.address, "shop", 1, Duration::from_secs(60)).expect("a connection");
         let profile = Profile::built_in("browsing").expect("a profile");
         let shoppers = vec![Shopper::new("token".to_owned(), Some("{}".to_owned()), 0)];
         let mut crowd = Crowd::new(profile, goods(10), vec!["MSK".to_owned()], shoppers, "run".to_owned(), 1);
@@ -126,7 +169,10 @@ mod tests {
             })
             .collect();
         let mut wrong = Wrong::default();
-        let check = days(&mut wire, &crowd, "operator", Duration::ZERO, &mut wrong, &mut |_, _, _| {});
+        let mut checks = Checks::default();
+        let check =
+            days(&mut wire, &crowd, "operator", Duration::ZERO, &mut checks, &mut wrong, &mut |_, _, _| {});
+        assert_eq!((checks.wrong(), checks.by_name()["day_list_unique"].checked), (0, 3));
         (check.expect("answers"), wrong)
     }
 
@@ -140,5 +186,23 @@ mod tests {
         let (check, wrong) = looked_for(&["c", "lost"]);
         assert_eq!(check, Check { looked_at: 2, wrong: 1 });
         assert_eq!(wrong.examples, ["ORD-1: the acknowledged order lost is not in the list of 2026-11-27"]);
+    }
+    #[test]
+    fn a_row_of_a_day_is_there_once_in_its_place() {
+        let mut checks = Checks::default();
+        let (day, mut walked) = (Day::parse("2026-11-27").expect("a day"), Walked::default());
+        let mut take = |id: &str, at: &str, zone: &str| {
+            let created_at = Timestamp::parse(at).expect("a time");
+            let order = ListedOrder { order_id: id.to_owned(), created_at, geo_zone: zone.to_owned() };
+            walked.take(order, day, "MSK", &mut checks);
+            let wrong = |name: &str| checks.by_name()[name].wrong;
+            [wrong("day_list_unique"), wrong("day_list_sorted"), wrong("day_list_filter")]
+        };
+        assert_eq!(take("b", "2026-11-27T18:00:02Z", "MSK"), [0, 0, 0]);
+        assert_eq!(take("a", "2026-11-27T18:00:01Z", "MSK"), [0, 0, 0]);
+        assert_eq!(take("a", "2026-11-27T18:00:01Z", "MSK"), [1, 0, 0]);
+        assert_eq!(take("c", "2026-11-27T18:00:02Z", "MSK"), [1, 1, 0]);
+        assert_eq!(take("d", "2026-11-27T18:00:01Z", "SPB"), [1, 1, 1]);
+        assert_eq!(take("e", "2026-11-26T18:00:01Z", "MSK"), [1, 1, 2]);
     }
 }

@@ -74,8 +74,16 @@ impl Page {
             figures: charts::figures(report),
             sections: sections(report),
             events: events(report),
-            examples: told(findings, |findings| &findings.examples),
-            left_out: told(findings, |findings| &findings.left_out),
+            examples: findings
+                .into_iter()
+                .flat_map(Findings::all_examples)
+                .map(|example| plain(&example))
+                .collect(),
+            left_out: findings
+                .into_iter()
+                .flat_map(|findings| &findings.left_out)
+                .map(|line| plain(line))
+                .collect(),
             was_looked_at: findings.is_some(),
             not_looked: findings.and_then(|findings| findings.not_looked.as_deref()).map(plain),
             profile: toml::to_string(&report.profile).unwrap_or_else(|error| error.to_string()),
@@ -84,10 +92,6 @@ impl Page {
             format: report.format,
         }
     }
-}
-
-fn told(findings: Option<&Findings>, lines: fn(&Findings) -> &Vec<String>) -> Vec<String> {
-    findings.into_iter().flat_map(lines).map(|line| plain(line)).collect()
 }
 
 fn sections(report: &Report) -> Vec<Section> {
@@ -102,6 +106,10 @@ fn sections(report: &Report) -> Vec<Section> {
         Some(Section { heading: "Failures", table: tables::failures(report) }),
         Some(Section { heading: "Rates that were tried before", table: tables::steps(report) }),
         promises,
+        findings.map(|findings| Section {
+            heading: "Rules that answers were checked against",
+            table: tables::rules(findings, false),
+        }),
     ];
     sections.into_iter().flatten().filter(|section| !section.table.is_empty()).collect()
 }
@@ -122,6 +130,7 @@ fn events(report: &Report) -> Vec<EventPart> {
 #[cfg(test)]
 mod tests {
     use super::super::{Event, sample};
+    use crate::rules::{AnswerCheck, Example};
 
     const EVIL: &str = r#"</pre><script>alert("1")</script>"#;
 
@@ -161,6 +170,7 @@ mod tests {
             "time, s",
             "2 cores, 8 GiB",
             "weighted by their",
+            "cart_contents",
             "prefers-color-scheme: dark",
         ] {
             assert!(html.contains(told), "{told}");
@@ -207,6 +217,8 @@ mod tests {
         let findings = report.findings.as_mut().expect("in the sample");
         (findings.examples, findings.not_looked) = (vec![evil()], Some(evil()));
         findings.left_out = vec![evil()];
+        let example = Some(Example { request: evil(), expected: evil(), got: evil() });
+        findings.answers = [(evil(), AnswerCheck { checked: 1, wrong: 1, example })].into();
         let product = report.operations.values_mut().next().expect("in the sample");
         product.failed = [(evil(), 1)].into();
         let html = report.to_html();

@@ -246,6 +246,16 @@ impl Report {
         self.seconds.iter().map(|second| second.goodput).sum()
     }
 
+    /// Orders of the run that the shop acknowledged, as they have to be.
+    pub fn orders_acknowledged(&self) -> u64 {
+        self.operations.get(&Operation::Order).map_or(0, |of| of.fine)
+    }
+
+    /// Whether anybody orders in this profile at all.
+    pub fn has_orders(&self) -> bool {
+        self.profile.mix.share(Operation::Order) > 0.0
+    }
+
     pub fn answered_per_s(&self) -> f64 {
         self.per_s(self.answered())
     }

@@ -8,6 +8,7 @@ use crate::{
     oracle::{Check, Findings},
     profile::Profile,
     record::{Latency, OperationResult, Second},
+    rules::AnswerCheck,
 };
 
 const READS_PER_S: u64 = 900;
@@ -55,6 +56,9 @@ pub(super) fn report(lasts: u64, slower: f64) -> Report {
             carts: right(600),
             stock: right(3_000),
             invariants: Some(right(12)),
+            answers: [("cart_contents".to_owned(), AnswerCheck { checked: 1_200, ..AnswerCheck::default() })]
+                .into(),
+            reads_checked_one_in: 8,
             settled: 3,
             ..Findings::default()
         }),

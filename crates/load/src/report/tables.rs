@@ -9,6 +9,7 @@ use super::{
 use crate::{
     oracle::{Check, Findings},
     record::Latency,
+    rules::AnswerCheck,
 };
 
 const GAP: &str = "  ";
@@ -70,6 +71,8 @@ impl Cell {
 
 /// One check of the oracle.
 pub(super) struct Checked {
+    /// As in the JSON.
+    pub(super) name: &'static str,
     /// `None` when it is no promise by itself.
     pub(super) promise: Option<&'static str>,
     pub(super) what: &'static str,
@@ -78,33 +81,49 @@ pub(super) struct Checked {
 
 pub(super) fn checks(report: &Report, findings: &Findings) -> Vec<Checked> {
     let Findings { orders, histories, days, unasked_orders, carts, stock, invariants, .. } = findings;
-    let answers = Check { looked_at: report.sent, wrong: findings.answers_wrong };
+    // Reports of earlier versions do not say how much was checked.
+    let checked = findings.answers.values().map(|answer| answer.checked).sum::<u64>();
+    let checked = if findings.answers.is_empty() { report.sent } else { checked };
+    let answers = Check { looked_at: checked, wrong: findings.answers_wrong };
     let lost = Check { looked_at: findings.settled + findings.unsettled, wrong: findings.unsettled };
     [
-        (Some("ORD-1"), "acknowledged orders, by id, as they were acknowledged", Some(*orders)),
-        (Some("ORD-1"), "acknowledged orders, in the history of their owner", Some(*histories)),
-        (Some("ORD-1"), "acknowledged orders, in the list of their day", *days),
-        (Some("ORD-2"), "orders in histories, each asked for and there once", Some(*unasked_orders)),
-        (Some("CRT-1"), "carts, against what was acknowledged", Some(*carts)),
-        (Some("STK-1, STK-2"), "stocks of a product in a zone", Some(*stock)),
-        (None, "promises, as the shop itself has counted", *invariants),
-        (None, "requests, by whether the answer can be right", Some(answers)),
-        (None, "orders whose answer was lost, asked for again", Some(lost)),
+        ("orders", Some("ORD-1"), "acknowledged orders, by id, as they were acknowledged", Some(*orders)),
+        ("histories", Some("ORD-1"), "acknowledged orders, in the history of their owner", Some(*histories)),
+        ("days", Some("ORD-1"), "acknowledged orders, in the list of their day", *days),
+        (
+            "unasked_orders",
+            Some("ORD-2"),
+            "orders in histories, each asked for and there once",
+            Some(*unasked_orders),
+        ),
+        ("carts", Some("CRT-1"), "carts, against what was acknowledged", Some(*carts)),
+        ("stock", Some("STK-1, STK-2"), "stocks of a product in a zone", Some(*stock)),
+        ("invariants", None, "promises, as the shop itself has counted", *invariants),
+        ("answers", None, "answers, against every rule that applies", Some(answers)),
+        ("unsettled", None, "orders whose answer was lost, asked for again", Some(lost)),
     ]
     .into_iter()
-    .filter_map(|(promise, what, check)| Some(Checked { promise, what, check: check? }))
+    .filter_map(|(name, promise, what, check)| Some(Checked { name, promise, what, check: check? }))
     .collect()
 }
 
 pub(super) fn promises(report: &Report, findings: &Findings) -> Table {
     Table::new(
-        2,
-        ["promise", "what", "looked at", "wrong"],
-        checks(report, findings).into_iter().map(|Checked { promise, what, check }| {
+        3,
+        ["check", "promise", "what", "looked at", "wrong"],
+        checks(report, findings).into_iter().map(|Checked { name, promise, what, check }| {
             let promise = promise.unwrap_or("-").to_owned();
-            [promise, what.to_owned(), count(check.looked_at), count(check.wrong)]
+            [name.to_owned(), promise, what.to_owned(), count(check.looked_at), count(check.wrong)]
         }),
     )
+}
+
+/// The rules that answers were checked against: all of them, or those that were broken.
+pub(super) fn rules(findings: &Findings, broken_only: bool) -> Table {
+    let rules = findings.answers.iter().filter(|(_, answer)| !broken_only || answer.wrong > 0);
+    let row =
+        |(name, answer): (&String, &AnswerCheck)| [plain(name), count(answer.checked), count(answer.wrong)];
+    Table::new(1, ["rule", "checked", "wrong"], rules.map(row))
 }
 
 pub(super) fn operations(report: &Report) -> Table {
@@ -224,6 +243,15 @@ pub(super) fn facts(report: &Report) -> Vec<(&'static str, String)> {
     let memory = report.shop_memory_bytes.map(|bytes| {
         format!("{} before, {} after, of the shop", mebibytes(bytes.before), mebibytes(bytes.after))
     });
+    let orders = match report.orders_acknowledged() {
+        0 if !report.has_orders() => "no orders in this profile".to_owned(),
+        acknowledged => format!("{} acknowledged", count(acknowledged)),
+    };
+    let checked = report.findings.as_ref().map(|findings| match findings.reads_checked_one_in {
+        0 => "all writes, no reads".to_owned(),
+        1 => "all writes, all reads".to_owned(),
+        reads => format!("all writes, one of {} reads", count(reads)),
+    });
     let found = report.findmax.as_ref().map(|search| match search.found {
         Some(rate) => format!("{} requests/s", number(rate.round())),
         None => "none".to_owned(),
@@ -232,6 +260,8 @@ pub(super) fn facts(report: &Report) -> Vec<(&'static str, String)> {
         found.map(|found| ("highest rate within the limits", found)),
         Some(("sent", sent)),
         Some(("answered", answered)),
+        Some(("orders", orders)),
+        checked.map(|checked| ("checked", checked)),
         report.limits.map(|_| ("in time", in_time)),
         repeated.map(|repeated| ("sent again", repeated)),
         Some(("sent late", late)),

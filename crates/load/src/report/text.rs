@@ -68,21 +68,27 @@ fn write_findings(report: &Report, out: &mut String) -> fmt::Result {
         return writeln!(out, "\nnobody looked for what was acknowledged");
     };
     write!(out, "\n{}", tables::promises(report, findings))?;
+    let broken = tables::rules(findings, true);
+    if !broken.is_empty() {
+        write!(out, "\n{broken}")?;
+    }
     for left_out in &findings.left_out {
         writeln!(out, "\nnot looked at: {}", plain(left_out))?;
     }
     if let Some(reason) = &findings.not_looked {
         writeln!(out, "\nthe look afterwards could not be finished: {}", plain(reason))?;
     }
-    if !findings.examples.is_empty() {
+    let examples: Vec<String> = findings.all_examples().collect();
+    if !examples.is_empty() {
         writeln!(out, "\nexamples")?;
     }
-    findings.examples.iter().try_for_each(|example| writeln!(out, "- {}", plain(example)))
+    examples.iter().try_for_each(|example| writeln!(out, "- {}", plain(example)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::{Event, sample};
+    use crate::rules::{AnswerCheck, Example};
 
     #[test]
     fn a_good_run_is_told_in_columns() {
@@ -102,21 +108,23 @@ mod tests {
 
         sent       10,000 of 10,000 planned (100.0 %) in 10.0 s
         answered   10,000 (1,000 per s), 3 of them refused; 0 shed, 0 failed
+        orders     997 acknowledged
+        checked    all writes, one of 8 reads
         in time    9,990 (999 per s) within the limits
         sent late  p50 0.05 ms, p99 0.21 ms, max 3.10 ms after they were due
         CPU        12.5 us of the generator for a request sent, 84.5 us of the shop for a request answered
         memory     120.0 MiB before, 144.0 MiB after, of the shop
 
-        promise       what                                                   looked at  wrong
-        ORD-1         acknowledged orders, by id, as they were acknowledged        997      0
-        ORD-1         acknowledged orders, in the history of their owner           997      0
-        ORD-1         acknowledged orders, in the list of their day                997      0
-        ORD-2         orders in histories, each asked for and there once           997      0
-        CRT-1         carts, against what was acknowledged                         600      0
-        STK-1, STK-2  stocks of a product in a zone                              3,000      0
-        -             promises, as the shop itself has counted                      12      0
-        -             requests, by whether the answer can be right              10,000      0
-        -             orders whose answer was lost, asked for again                  3      0
+        check           promise       what                                                   looked at  wrong
+        orders          ORD-1         acknowledged orders, by id, as they were acknowledged        997      0
+        histories       ORD-1         acknowledged orders, in the history of their owner           997      0
+        days            ORD-1         acknowledged orders, in the list of their day                997      0
+        unasked_orders  ORD-2         orders in histories, each asked for and there once           997      0
+        carts           CRT-1         carts, against what was acknowledged                         600      0
+        stock           STK-1, STK-2  stocks of a product in a zone                              3,000      0
+        invariants      -             promises, as the shop itself has counted                      12      0
+        answers         -             answers, against every rule that applies                   1,200      0
+        unsettled       -             orders whose answer was lost, asked for again                  3      0
 
         verdict: good: sent as planned, nothing failed, limits kept, every promise kept
         ");
@@ -133,6 +141,12 @@ mod tests {
         ];
         let findings = report.findings.as_mut().expect("in the sample");
         findings.examples = vec!["CRT-1: the cart of shopper 7 has 2 of it".to_owned()];
+        let [request, expected, got] = ["GET /v1/cart of shopper 7", "2 of it", "nothing"].map(str::to_owned);
+        let example = Some(Example { request, expected, got });
+        let answer = AnswerCheck { checked: 1_812, wrong: 3, example };
+        let right = AnswerCheck { checked: 12, ..AnswerCheck::default() };
+        findings.answers = [("cart_contents".to_owned(), answer), ("order_total".to_owned(), right)].into();
+        findings.answers_wrong = 3;
         findings.not_looked = Some("nobody\nanswers".to_owned());
         findings.left_out = vec!["the lists of days".to_owned()];
         let text = report.to_text();
@@ -141,7 +155,8 @@ mod tests {
             "\n    line 8\nat 6.5 s: sleep 9 (ended by a signal)\n",
             "\n\nthe look afterwards could not be finished: nobody\u{fffd}answers\n",
             "\n\nnot looked at: the lists of days\n",
-            "\nexamples\n- CRT-1: the cart of shopper 7 has 2 of it\n",
+            "\n\nrule           checked  wrong\ncart_contents    1,812      3\n",
+            "\nexamples\n- cart_contents: GET /v1/cart of shopper 7: expected 2 of it, got nothing\n- CRT-1: the cart of shopper 7 has 2 of it\n",
             "\nverdict: not valid: this was not the load that was asked for\n- interrupted after 10.0 s\n",
             "\n- the command at 4.0 s failed: kill \u{fffd}[31m shop (exit 1)\n",
         ] {

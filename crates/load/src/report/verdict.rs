@@ -25,9 +25,15 @@ impl Report {
     pub fn is_good(&self, errors_allowed: bool) -> bool {
         self.findings.as_ref().is_none_or(Findings::is_right)
             && self.is_valid()
+            && !self.lacks_orders()
             && !self.searched_in_vain()
             && !self.events.iter().any(Event::has_failed)
             && (errors_allowed || self.failed() + self.shed() == 0)
+    }
+
+    /// A shop that sells nothing keeps every promise about orders.
+    fn lacks_orders(&self) -> bool {
+        self.has_orders() && self.orders_acknowledged() == 0
     }
 
     fn searched_in_vain(&self) -> bool {
@@ -47,6 +53,9 @@ impl Report {
         }
         if self.sent > 0 && self.answered() == 0 {
             faults.push("nothing was answered".to_owned());
+        }
+        if self.lacks_orders() {
+            faults.push("no order was acknowledged".to_owned());
         }
         if self.failed() > 0 {
             faults.push(format!("{} requests failed: {}", count(self.failed()), self.failures_named()));
@@ -70,7 +79,9 @@ impl Report {
                 let limits = if self.keeps_limits().is_some() { "limits kept" } else { "no limits known" };
                 let promises =
                     if self.findings.is_some() { "every promise kept" } else { "promises not looked at" };
-                format!("good: sent as planned, nothing failed, {limits}, {promises}")
+                let no_orders = self.orders_acknowledged() == 0;
+                let orders = if no_orders { ", no orders in this profile" } else { "" };
+                format!("good: sent as planned, nothing failed, {limits}, {promises}{orders}")
             }
             (true, 1) => "not good, for one reason".to_owned(),
             (true, reasons) => format!("not good, for {reasons} reasons"),
@@ -96,11 +107,20 @@ impl Report {
         if let Some(reason) = &findings.not_looked {
             faults.push(format!("the look afterwards could not be finished: {reason}"));
         }
-        let wrong = tables::checks(self, findings).into_iter().filter(|checked| checked.check.wrong > 0);
+        // Rules have a sentence each.
+        let has_rules = !findings.answers.is_empty();
+        let wrong = tables::checks(self, findings)
+            .into_iter()
+            .filter(|checked| checked.check.wrong > 0 && !(has_rules && checked.name == "answers"));
         faults.extend(wrong.map(|checked| {
             let broken = checked.promise.map(|promise| format!("{promise} broken: ")).unwrap_or_default();
             let (wrong, looked_at) = (count(checked.check.wrong), count(checked.check.looked_at));
             format!("{broken}{wrong} wrong of {looked_at} {}", checked.what)
+        }));
+        let broken = findings.answers.iter().filter(|(_, answer)| answer.wrong > 0);
+        faults.extend(broken.map(|(rule, answer)| {
+            let (wrong, checked) = (count(answer.wrong), count(answer.checked));
+            format!("{rule} broken: {wrong} wrong of {checked} checked")
         }));
         faults
     }
@@ -153,7 +173,10 @@ mod tests {
         super::sample::{report, silent},
         *,
     };
-    use crate::{findmax::Search, operation::Operation, oracle::Check, record::OperationResult};
+    use crate::{
+        findmax::Search, operation::Operation, oracle::Check, profile::Profile, record::OperationResult,
+        rules::AnswerCheck,
+    };
 
     fn event(exit_code: Option<i32>, output: &str) -> Event {
         Event { at_s: 20.0, command: "kill shop".to_owned(), exit_code, output: output.to_owned() }
@@ -187,6 +210,9 @@ mod tests {
         let findings = report.findings.as_mut().expect("in the sample");
         findings.carts = Check { looked_at: 500, wrong: 2 };
         findings.unsettled = 1;
+        let answer = AnswerCheck { checked: 1_812, wrong: 3, example: None };
+        findings.answers = [("cart_contents".to_owned(), answer)].into();
+        findings.answers_wrong = 3;
         findings.not_looked = Some("nobody answers".to_owned());
         assert_eq!(
             report.faults(),
@@ -200,11 +226,32 @@ mod tests {
                 "the look afterwards could not be finished: nobody answers",
                 "CRT-1 broken: 2 wrong of 500 carts, against what was acknowledged",
                 "1 wrong of 4 orders whose answer was lost, asked for again",
+                "cart_contents broken: 3 wrong of 1,812 checked",
             ]
         );
         assert!(!report.is_valid());
         assert_eq!(report.keeps_limits(), Some(false));
         assert_eq!((report.failed(), report.shed()), (1_210, 12_345));
+    }
+
+    /// Unless nobody was to order: then the verdict says so.
+    #[test]
+    fn a_run_without_an_order_is_not_good() {
+        let mut without = report(60, 1.0);
+        without.operations.remove(&Operation::Order);
+        assert!(without.is_good(false));
+        assert!(without.verdict().ends_with(", every promise kept, no orders in this profile"));
+        without.profile = Profile::built_in("black-friday").expect("a profile");
+        assert_eq!(without.faults(), ["no order was acknowledged"]);
+        assert_eq!(without.verdict(), "not good, for one reason");
+        assert!(!without.is_good(false) && !without.is_good(true));
+        // Refused ones are none.
+        let refused = OperationResult { refused: 5, ..OperationResult::default() };
+        without.operations.insert(Operation::Order, refused);
+        assert!(!without.is_good(true));
+        let mut with = report(60, 1.0);
+        with.profile = without.profile;
+        assert!(with.is_good(false));
     }
 
     #[test]

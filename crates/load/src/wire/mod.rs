@@ -46,6 +46,11 @@ pub struct Answer<'a> {
 }
 
 impl<'a> Answer<'a> {
+    #[cfg(test)]
+    pub(crate) fn made_up(status: u16, body: &'a str) -> Self {
+        Self { status, body: body.as_bytes(), head: b"" }
+    }
+
     pub fn header(&self, name: &str) -> Option<&'a [u8]> {
         answer::header(self.head, name)
     }

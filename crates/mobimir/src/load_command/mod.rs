@@ -47,9 +47,11 @@ enum LoadCommand {
 /// Send requests when they are due, look at everything afterwards, and write a report
 ///
 /// Requests leave on a schedule that does not wait for answers, and a request's time counts from the moment when it was
-/// due: a shop that stands still for two seconds shows it. Afterwards every acknowledged order is read back, every cart is
+/// due: a shop that stands still for two seconds shows it. Answers are checked while the load runs: every cart after a
+/// change, every order, and a sample of the pages. Afterwards every acknowledged order is read back, every cart is
 /// compared with what was acknowledged, and the stock of every product is counted. The exit code is 1 when the shop broke a
-/// promise, when a request failed or was turned away, or when less than 99.9 % of the plan could be sent.
+/// promise, when a request failed or was turned away, when nobody could order, or when less than 99.9 % of the plan could
+/// be sent.
 #[derive(Debug, Args)]
 #[command(after_long_help = RUN_EXAMPLES)]
 struct RunArgs {
@@ -129,6 +131,12 @@ struct VisitArgs {
     /// Without an answer for so long a request counts as lost
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = period)]
     timeout: Duration,
+    /// Check the answers to one of N reads, chosen by the seed; 1 checks all, 0 none. Answers to writes are always checked
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    check_reads: u64,
+    /// How long the shop may take after the run to finish what it has begun, and how old its daily lists may be
+    #[arg(long, value_name = "TIME", default_value = "75s", value_parser = period)]
+    settle: Duration,
     /// The report is written to <PATH>.html and <PATH>.json
     #[arg(long, value_name = "PATH", default_value = "load-report")]
     out: PathBuf,
@@ -287,6 +295,8 @@ impl Loading {
             keep_stock: args.keep_stock,
             limits: Limits::new(args.read_p99, args.write_p99),
             answer_time_max: args.timeout,
+            check_one_in: args.check_reads,
+            settle_time_max: args.settle,
         };
         let mut live = Live::new();
         let visit = Visit::begin(spec, &mut |what, done, all| live.prepares(what, done, all))?;

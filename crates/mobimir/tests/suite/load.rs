@@ -73,6 +73,26 @@ pub(crate) fn ended(child: Child, out: &Path) -> (Option<i32>, String, Value) {
     (output.status.code(), said, serde_json::from_slice(&report).unwrap())
 }
 
+/// Waits until this process of a shop has acknowledged an order.
+async fn until_it_sells(host: &str) {
+    let (mut operator, started) = (operator(host), Instant::now());
+    loop {
+        let metrics = operator.get("/metrics").await;
+        let text = String::from_utf8_lossy(&metrics.body).into_owned();
+        if text.lines().any(|line| line.contains("\"/v1/orders\"") && line.contains("status=\"201\"")) {
+            return;
+        }
+        assert!(started.elapsed() < PATIENCE, "nobody orders: {text}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// As Ctrl-C does.
+fn interrupt(load: &Child) {
+    let interrupted = Command::new("kill").args(["-INT", &load.id().to_string()]).status().unwrap();
+    assert!(interrupted.success());
+}
+
 /// Everything that is looked at with an operator's token.
 const CHECKS: [&str; 7] = ["orders", "histories", "days", "unasked_orders", "carts", "stock", "invariants"];
 
@@ -104,6 +124,14 @@ fn a_run_on_a_sound_shop_finds_everything_in_order() {
     assert!(report["totals"]["goodput_per_s"].as_f64().unwrap() > 0.0);
     assert!(number(&report["seconds"][0]["reads"]["p99_us"]) > 0);
     assert_eq!(findings["left_out"], json!([]));
+    assert_eq!(
+        (&findings["answers_wrong"], &findings["reads_checked_one_in"]),
+        (&json!(0), &json!(8)),
+        "{said}"
+    );
+    for rule in ["cart_contents", "order_lines", "order_prices", "order_replayed", "status_history"] {
+        assert!(number(&findings["answers"][rule]["checked"]) > 0, "{rule}: {findings}");
+    }
     for promise in ["ORD-1", "ORD-2", "ORD-3", "CRT-1", "STK-1"] {
         assert_eq!(findings["by_promise"][promise], 0, "{promise}: {findings}");
     }
@@ -134,6 +162,7 @@ fn a_visitor_looks_at_what_visitors_may_see() {
     let findings = &report["findings"];
     assert_eq!((&findings["days"], &findings["not_looked"]), (&Value::Null, &Value::Null), "{said}");
     assert!(findings["left_out"][0].as_str().unwrap().contains("the lists of days"), "{said}");
+    assert_eq!(findings["answers_wrong"], 0, "{said}");
     assert_eq!(report["limits"], json!({ "read_p99_us": 9_000_000, "write_p99_us": null }));
     // The other one is that of the policy, for those who may know it.
     let (_, said, report) =
@@ -152,8 +181,7 @@ fn a_search_for_the_highest_rate_is_told_step_by_step() {
     let mut errors = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
     let step = errors.find(|line| line.contains(" requests/s: ")).expect("a step");
     assert!(step.contains("20 requests/s: ") && step.contains("sent "), "{step}");
-    let interrupted = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(interrupted.success());
+    interrupt(&child);
     let more: Vec<String> = errors.collect();
     let (code, said, report) = ended(child, &out);
     assert_eq!(code, Some(1), "{said} {more:?}");
@@ -205,16 +233,7 @@ async fn stock_that_goes_astray_fails_a_run() {
     let stock = format!("/v1/products/{product}/stock");
     let running = load(&shop, &out, GENTLE, &["--for", "10s"]).spawn().unwrap();
     // When stock is filled up and orders come in, the run has begun.
-    let started = Instant::now();
-    loop {
-        let metrics = operator.get("/metrics").await;
-        let text = String::from_utf8_lossy(&metrics.body).into_owned();
-        if text.lines().any(|line| line.contains("\"/v1/orders\"") && line.contains("status=\"201\"")) {
-            break;
-        }
-        assert!(started.elapsed() < PATIENCE, "nobody orders: {text}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until_it_sells(&shop.host).await;
     operator.put(&format!("{stock}/MSK"), json!({ "delta": -1 })).await.expect(200);
     let (code, said, report) = tokio::task::spawn_blocking(move || ended(running, &out)).await.unwrap();
     assert_eq!(code, Some(1), "{said}");
@@ -223,31 +242,29 @@ async fn stock_that_goes_astray_fails_a_run() {
     assert_eq!(report["findings"]["orders"]["wrong"], 0, "{said}");
 }
 
-/// The shop is killed and comes back: what it acknowledged is there, and failed requests are counted as such.
-#[test]
-fn a_shop_that_is_killed_loses_nothing_that_it_acknowledged() {
+/// The shop is killed in the middle of the load and comes back: what it acknowledged is there, what it did not answer has
+/// failed, and nothing of that is taken for a wrong answer.
+#[tokio::test]
+async fn a_shop_that_is_killed_loses_nothing_that_it_acknowledged() {
     let dir = TempDir::new().unwrap();
     let (data, out) = (dir.path().join("data"), dir.path().join("report"));
     let shop = demo(&dir);
     let address = shop.host.clone();
-    let running =
-        load(&shop, &out, GENTLE, &["--for", "6s", "--allow-errors", "--timeout", "5s"]).spawn().unwrap();
-    // Right in the middle; on a slow machine before it has begun, which the run outlives as well.
-    std::thread::sleep(Duration::from_secs(4));
+    // It is ended when the shop has sold something before it was killed and after.
+    let more = ["--for", "20m", "--allow-errors", "--timeout", "5s", "--check-reads", "1"];
+    let running = load(&shop, &out, GENTLE, &more).spawn().unwrap();
+    until_it_sells(&address).await;
     shop.kill();
-    let mut again = program();
-    again.args(["serve", "--listen", &address, "--data"]).arg(&data);
-    again.env("MOBIMIR_OPERATOR_TOKEN", OPERATOR).env("MOBIMIR_PASSWORD_MEMORY_KIB", "64");
-    let mut again = again.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let output = running.wait_with_output().unwrap();
-    again.kill().unwrap();
-    again.wait().unwrap();
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    let report = std::fs::read(out.with_extension("json")).unwrap_or_else(|error| panic!("{error}: {said}"));
-    let report: Value = serde_json::from_slice(&report).unwrap();
+    let again = Process::start_at(&address, &["serve"], &data, &[]);
+    until_it_sells(&again.host).await;
+    interrupt(&running);
+    let (_, said, report) = tokio::task::spawn_blocking(move || ended(running, &out)).await.unwrap();
+    assert!(report["totals"]["failed"].as_u64().unwrap() > 0, "nobody noticed that it was killed: {said}");
+    assert!(report["findings"]["orders"]["looked_at"].as_u64().unwrap() > 1, "{said}");
     for check in CHECKS {
         assert_eq!(report["findings"][check]["wrong"], 0, "{check}: {said}");
     }
+    assert_eq!(report["findings"]["answers_wrong"], 0, "{said}");
     assert_eq!(report["findings"]["unsettled"], 0, "{said}");
 }
 
@@ -266,6 +283,7 @@ fn too_much_to_do_is_said_at_the_door() {
     for check in CHECKS {
         assert_eq!(report["findings"][check]["wrong"], 0, "{check}: {said}");
     }
+    assert_eq!(report["findings"]["answers_wrong"], 0, "{said}");
     let shed = |operation: &str| {
         let of = &report["operations"][operation];
         let number = |key: &str| of[key].as_f64().unwrap_or_default();

@@ -10,6 +10,7 @@ mod concurrency;
 mod crash;
 mod expiry;
 mod lab;
+mod lies;
 mod load;
 mod malformed;
 mod migration;

@@ -2,6 +2,7 @@
 
 pub(crate) mod browser;
 pub(crate) mod client;
+pub(crate) mod liar;
 pub(crate) mod nginx;
 pub(crate) mod process;
 pub(crate) mod servers;
