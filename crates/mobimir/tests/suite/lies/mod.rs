@@ -39,11 +39,11 @@ cart_change = 12
 cart_read = 9
 order = 17
 order_history = 10
-order_status = 7
+order_status = 9
 login = 3
 [shoppers]
-users = 12
-guests = 8
+users = 8
+guests = 6
 [goods]
 products_max = 60
 stock_at_least = 10000
