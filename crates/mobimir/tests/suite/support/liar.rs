@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    io::{self, BufRead, BufReader, Read, Write},
+    io::{self, BufRead, BufReader, Write},
     net::{TcpListener, TcpStream},
     sync::{
         Arc, Mutex, MutexGuard,
