@@ -4,7 +4,7 @@
 //! - `schedule`: when requests are due, which follows from the rate and not from the answers;
 //! - `crowd`: who asks for what, and what they know of what the shop has done for them;
 //! - [`wire`]: many connections on one thread;
-//! - `run`: all of that at once, and `record`: what came of it;
+//! - `due`: what is to be sent next; `run`: all of that at once, and `record`: what came of it;
 //! - `rules`: what every answer is checked against, by name;
 //! - `oracle`: everything that was acknowledged is looked for;
 //! - [`report`]: the same for people and for programs, and two of them compared.
@@ -12,6 +12,7 @@
 mod alias;
 mod asking;
 mod crowd;
+mod due;
 pub mod findmax;
 mod goods;
 pub mod machine;

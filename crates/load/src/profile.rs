@@ -61,11 +61,13 @@ pub struct Shoppers {
     pub cart_lines_max: usize,
     /// Of those who order, so many in a hundred order their cart; the others one product at once.
     pub cart_orders_percent: u64,
+    /// Every user orders once at most, one after the other. What is due when all have ordered is not sent.
+    pub order_once: bool,
 }
 
 impl Default for Shoppers {
     fn default() -> Self {
-        Self { users: 100, guests: 500, cart_lines_max: 10, cart_orders_percent: 70 }
+        Self { users: 100, guests: 500, cart_lines_max: 10, cart_orders_percent: 70, order_once: false }
     }
 }
 
@@ -167,7 +169,7 @@ impl Profile {
             shares.iter().all(|share| share.is_finite() && *share >= 0.0) && shares.iter().sum::<f64>() > 0.0,
             "shares of 0 or more in [mix], and one above",
         )?;
-        let Shoppers { users, guests, cart_lines_max, cart_orders_percent } = self.shoppers;
+        let Shoppers { users, guests, cart_lines_max, cart_orders_percent, .. } = self.shoppers;
         expect((1..=SHOPPERS_MAX).contains(&users), "shoppers.users of 1 to 1000000")?;
         expect((1..=SHOPPERS_MAX).contains(&guests), "shoppers.guests of 1 to 1000000")?;
         expect((1..=LINES_MAX).contains(&cart_lines_max), "shoppers.cart_lines_max of 1 to 200")?;

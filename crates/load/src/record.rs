@@ -60,6 +60,9 @@ pub struct Second {
     /// Answers of every kind, also those that shed and those that are wrong.
     pub answered: u64,
     pub shed: u64,
+    /// By the rules of the shop: there was not enough in stock.
+    #[serde(default)]
+    pub refused: u64,
     /// Requests with a wrong answer or none.
     pub failed: u64,
     /// Of those that failed, the ones without an answer.
@@ -68,7 +71,7 @@ pub struct Second {
     /// Sent once more, because their connection was closed before an answer began.
     #[serde(default)]
     pub repeated: u64,
-    /// Of those that were served, the ones within the limit of their kind; where there is none, all.
+    /// Of those that were acknowledged, the ones within the limit of their kind; where there is none, all.
     #[serde(default)]
     pub goodput: u64,
     /// Of the requests that were served or given up in this second.
@@ -86,6 +89,11 @@ impl Second {
     pub fn served(&self) -> u64 {
         let wrong_answers = self.failed.saturating_sub(self.lost);
         self.answered.saturating_sub(self.shed + wrong_answers)
+    }
+
+    /// Requests that were done. What is refused is an answer, and not what was asked for.
+    pub fn acknowledged(&self) -> u64 {
+        self.served().saturating_sub(self.refused)
     }
 }
 
@@ -180,7 +188,8 @@ impl Record {
             self.latencies[operation.index()].saturating_record(took_ns / 1_000);
         }
         match verdict {
-            Verdict::Fine | Verdict::Refused => {
+            Verdict::Refused => self.now.refused += 1,
+            Verdict::Fine => {
                 let in_time = self.limits.of(operation).is_none_or(|limit_us| took_ns <= limit_us * 1_000);
                 self.now.goodput += u64::from(in_time);
             }
@@ -322,7 +331,7 @@ mod tests {
         record.end();
         let second = &record.seconds()[0];
         assert_eq!((second.answered, second.shed, second.failed, second.lost), (5, 1, 3, 1));
-        assert_eq!(second.served(), 2);
+        assert_eq!((second.served(), second.refused, second.acknowledged()), (2, 1, 1));
         let order = &record.results()[&Operation::Order];
         assert_eq!((order.served(), order.failed.values().sum::<u64>()), (2, 3));
         let of_writes = record.over(Operation::is_write);
@@ -332,12 +341,12 @@ mod tests {
         }
         assert_eq!(record.over(|operation| !operation.is_write()), Latency::default());
         assert_eq!((second.reads, second.writes), (Latency::default(), of_writes));
-        // Without a limit everything that is served comes in time.
-        assert_eq!(second.goodput, 2);
+        // Without a limit everything that is acknowledged comes in time.
+        assert_eq!(second.goodput, 1);
     }
 
     #[test]
-    fn what_is_served_within_the_limit_of_its_kind_is_goodput() {
+    fn what_is_acknowledged_within_the_limit_of_its_kind_is_goodput() {
         let ms = |ms| Some(Duration::from_millis(ms));
         let mut record = Record::new(Limits::new(ms(200), ms(500)));
         for (operation, verdict, took_ms) in [
@@ -345,6 +354,7 @@ mod tests {
             (Operation::ProductPage, Verdict::Fine, 201),
             (Operation::ProductPage, Verdict::Shed, 1),
             (Operation::ProductPage, Verdict::Lost(Lost::HungUp), 1),
+            (Operation::Order, Verdict::Fine, 300),
             (Operation::Order, Verdict::Refused, 300),
             (Operation::Order, Verdict::Fine, 501),
             (Operation::Order, Verdict::Status(500), 1),
@@ -354,7 +364,7 @@ mod tests {
         record.end();
         let second = &record.seconds()[0];
         assert_eq!(second.goodput, 2);
-        assert_eq!((second.reads.count, second.writes.count), (3, 2));
+        assert_eq!((second.reads.count, second.writes.count), (3, 3));
         assert!((300_000..310_000).contains(&second.writes.p50_us), "{:?}", second.writes);
     }
 

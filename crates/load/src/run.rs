@@ -1,7 +1,6 @@
 //! A run: requests leave when they are due, whatever the shop does.
 
 use std::{
-    collections::VecDeque,
     io,
     iter::Peekable,
     sync::atomic::{AtomicBool, Ordering},
@@ -14,6 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::{
     alias::Alias,
     crowd::{Asked, Crowd, Wish},
+    due::Due,
     operation::Operation,
     profile::Profile,
     record::{Limits, Record, Second},
@@ -29,8 +29,6 @@ const GRACE_NS: u64 = 1_000_000_000;
 /// So many wait until they can be sent, at most. What becomes due beyond is never sent, and missing in what was: a shop
 /// that is so far behind has been asked for too much.
 const DUE_MAX: usize = 1_000_000;
-/// So many that cannot be asked for now are tried before an answer is waited for.
-const WAITING_TRIED_MAX: usize = 16;
 
 /// What is due, by rising time in nanoseconds from the start.
 pub(crate) trait Plan: Iterator<Item = (u64, Wish)> {}
@@ -86,7 +84,7 @@ pub(crate) fn run(
     let mut record = Record::new(limits);
     // Numbers of flights are given again when they have landed.
     let (mut flights, mut landed): (Vec<Option<Flight>>, Vec<usize>) = (Vec::new(), Vec::new());
-    let mut due = VecDeque::new();
+    let mut due = Due::default();
     let (mut planned, mut sent, mut seconds) = (0, 0, 0);
     let mut request = wire.request();
     let mut interrupted = false;
@@ -104,15 +102,12 @@ pub(crate) fn run(
             planned += 1;
             due.push_front((now_ns, Wish::Any(Operation::GuestSession)));
         }
-        let mut waiting = 0;
-        while !over && wire.free() > 0 && waiting < WAITING_TRIED_MAX {
-            let Some((due_ns, wish)) = due.pop_front() else { break };
-            let Some(asked) = crowd.ask(&wish, (due_ns / 1_000_000).cast_signed(), &mut request) else {
-                // Everybody who could ask for it is busy: it stays due, and others come first.
-                waiting += 1;
-                due.push_back((due_ns, wish));
-                continue;
-            };
+        let mut turn = due.turn();
+        while !over && wire.free() > 0 {
+            // What everybody who could ask for it is too busy for stays due.
+            let ask =
+                |due_ns: u64, wish: &Wish| crowd.ask(wish, (due_ns / 1_000_000).cast_signed(), &mut request);
+            let Some((due_ns, asked)) = turn.next(ask) else { break };
             let ticket = landed.pop().unwrap_or_else(|| {
                 flights.push(None);
                 flights.len() - 1
@@ -157,12 +152,7 @@ pub(crate) fn run(
 }
 
 /// Puts what has become due to what is. Says how much that is, with what does not fit.
-fn fall_due(
-    plan: &mut Peekable<impl Plan>,
-    now_ns: u64,
-    due: &mut VecDeque<(u64, Wish)>,
-    due_max: usize,
-) -> u64 {
+fn fall_due(plan: &mut Peekable<impl Plan>, now_ns: u64, due: &mut Due, due_max: usize) -> u64 {
     let mut planned = 0;
     while let Some(next) = plan.next_if(|(at_ns, _)| *at_ns <= now_ns) {
         planned += 1;
@@ -199,9 +189,14 @@ mod tests {
     };
 
     fn ran(server: &TestServer, rate: f64, lasts: Duration, connections: usize) -> Ran {
-        let profile =
-            Profile::parse("name = 'pages'\n[mix]\nproduct_page = 1\n", "pages").expect("a profile");
-        let shoppers = vec![Shopper::new("token".to_owned(), Some("{}".to_owned()), 0)];
+        let pages = "name = 'pages'\n[mix]\nproduct_page = 1\n[shoppers]\nusers = 1\n";
+        ran_of(pages, server, rate, lasts, connections)
+    }
+
+    fn ran_of(profile: &str, server: &TestServer, rate: f64, lasts: Duration, connections: usize) -> Ran {
+        let profile = Profile::parse(profile, "a profile").expect("a profile");
+        let user = |number| Shopper::new(format!("token-{number}"), Some("{}".to_owned()), 0);
+        let shoppers = (0..profile.shoppers.users).map(user).collect();
         let mut crowd =
             Crowd::new(profile.clone(), goods(10), vec!["MSK".to_owned()], shoppers, "run".to_owned(), 1);
         let mut wire =
@@ -231,16 +226,28 @@ mod tests {
         assert!(latency.p90_us >= 1_400_000, "{latency:?}");
     }
 
+    /// What is due when everybody has ordered is not sent.
+    #[test]
+    fn everybody_orders_once_where_that_is_asked_for() {
+        let once = "name = 'sale'\n[mix]\norder = 1\n[shoppers]\nusers = 3\norder_once = true\n";
+        let server = TestServer::start(Arc::new(|_, _| Act::Answer("{}")));
+        let ran = ran_of(once, &server, 100.0, Duration::from_millis(200), 2);
+        assert_eq!(ran.sent, 3);
+        assert!(ran.planned > ran.sent);
+    }
+
     /// However far a shop is behind, memory does not grow, and what was left out is not forgotten.
     #[test]
     fn what_does_not_fit_is_planned_and_not_sent() {
         let mut plan = (0..10).map(|at_ns| (at_ns, Wish::Page(0))).peekable();
-        let mut due = VecDeque::new();
+        let mut due = Due::default();
         assert_eq!(fall_due(&mut plan, 5, &mut due, 4), 6);
-        assert_eq!(due.iter().map(|(at_ns, _)| *at_ns).collect::<Vec<u64>>(), [0, 1, 2, 3]);
-        due.pop_front();
+        assert_eq!(due.turn().next(|_, _| Some(())), Some((0, ())));
         assert_eq!(fall_due(&mut plan, 20, &mut due, 4), 4);
-        assert_eq!(due.len(), 4);
+        let mut turn = due.turn();
+        let left: Vec<u64> =
+            std::iter::from_fn(|| turn.next(|_, _| Some(()))).map(|(at_ns, ())| at_ns).collect();
+        assert_eq!(left, [1, 2, 3, 6]);
     }
 
     /// What could not be sent is not left out of the plan.

@@ -50,6 +50,8 @@ pub(crate) struct Crowd {
     /// Users first, then guests.
     pub(crate) shoppers: Vec<Shopper>,
     users: usize,
+    /// How many of them have come to order, where each does so once.
+    buyers: usize,
     profile: Profile,
     random: Random,
     /// The body of the last request, whose place in memory the next one uses again.
@@ -105,6 +107,7 @@ impl Crowd {
             zones,
             users: shoppers.iter().filter(|shopper| shopper.credentials.is_some()).count(),
             shoppers,
+            buyers: 0,
             profile,
             random: Random::new(seed),
             body: String::new(),
@@ -323,6 +326,7 @@ impl Crowd {
             self.profile.wholesale.filter(|wholesale| self.random.percent(wholesale.orders_percent));
         let user = match wholesale {
             Some(_) => self.shoppers[0].is_free().then_some(0)?,
+            None if self.profile.shoppers.order_once => self.next_buyer()?,
             None => self.somebody(0, self.users, |_| true)?,
         };
         let of_cart = wholesale.is_none() && self.random.percent(self.profile.shoppers.cart_orders_percent);
@@ -345,6 +349,13 @@ impl Crowd {
             zone = 0;
         }
         self.begin_order(user, zone, lines, out)
+    }
+
+    /// The next user, where each orders once. `None` when all have.
+    fn next_buyer(&mut self) -> Option<u32> {
+        let buyer = (self.buyers < self.users).then_some(self.buyers as u32)?;
+        self.buyers += 1;
+        Some(buyer)
     }
 
     fn order_of(&mut self, lines: BTreeMap<u32, u64>, out: &mut Request) -> Option<Asked> {

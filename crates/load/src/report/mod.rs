@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// Counts up when a field gets another meaning.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// One run, as it is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -88,7 +88,7 @@ pub struct Totals {
     /// Requests that were done, or refused by the rules of the shop.
     pub answered: u64,
     pub answered_per_s: f64,
-    /// Of those, the ones within the limit of their kind; where there is none, all.
+    /// Requests that were done within the limit of their kind; where there is none, all that were done.
     pub goodput: u64,
     pub goodput_per_s: f64,
     pub refused: u64,
@@ -241,7 +241,7 @@ impl Report {
         self.seconds.iter().map(|second| second.repeated).sum()
     }
 
-    /// Requests that were done or refused by the rules of the shop, within the limit of their kind.
+    /// Requests that were done within the limit of their kind.
     pub fn goodput(&self) -> u64 {
         self.seconds.iter().map(|second| second.goodput).sum()
     }
@@ -319,8 +319,8 @@ mod tests {
     #[test]
     fn what_is_not_a_report_is_said() {
         let error = |text: &str| parse(text).expect_err("not a report").to_string();
-        assert_eq!(error(r#"{"format": 2, "target": 7}"#), "expected a report of format 1, got 2");
-        assert!(error(r#"{"format": 1}"#).starts_with("missing field `version`"));
+        assert_eq!(error(r#"{"format": 1, "target": 7}"#), "expected a report of format 2, got 1");
+        assert!(error(r#"{"format": 2}"#).starts_with("missing field `version`"));
         assert!(error("{}").starts_with("missing field `format`"));
         assert!(error("<html>").starts_with("expected value"));
     }
