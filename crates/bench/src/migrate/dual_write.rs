@@ -61,8 +61,31 @@ where
     P: ?Sized + Send + Sync + 'static,
     S: Shopping<P>,
 {
+    for writes in Writes::ALL {
+        // Where they are the same, one of them says it all.
+        if writes == Writes::Apart && !S::HAS_APART {
+            continue;
+        }
+        compare_at::<W, P, S>(writes, moved, ways, pace, figures).await?;
+    }
+    Ok(())
+}
+
+/// At a third of the rate that both stores can take for ever, which is measured in one of two ways.
+async fn compare_at<W, P, S>(
+    writes: Writes,
+    moved: &Moved<W, P>,
+    ways: &[Arc<P>; 3],
+    pace: Pace,
+    figures: &mut Figures,
+) -> Result<()>
+where
+    W: Whole,
+    P: ?Sized + Send + Sync + 'static,
+    S: Shopping<P>,
+{
     let (rounds, lasts) = if pace.quick { (ROUNDS_QUICK, ROUND_QUICK) } else { (ROUNDS, ROUND) };
-    let rate = capacity::<W, P, S>(moved, &ways[0], lasts).await? * SHARE_OF_CAPACITY;
+    let rate = capacity::<W, P, S>(moved, &ways[0], lasts, writes).await? * SHARE_OF_CAPACITY;
     let mut times = Vec::with_capacity(rounds);
     for round in 0..rounds {
         let mut medians = Medians::default();
@@ -71,7 +94,8 @@ where
             let way = (round + turn) % ways.len();
             let shopping = S::begin(&ways[way]).await?;
             moved.drained().await?;
-            let took = at_rate(rate, lasts, |number| shopping.go_on(ways[way].clone(), number)).await?;
+            let go_on = |number, due| shopping.go_on(ways[way].clone(), number, due);
+            let took = at_rate(rate, lasts, go_on).await?;
             moved.drained().await?;
             let of_operation =
                 |at: usize| median(&took.iter().map(|operations| operations[at]).collect::<Vec<_>>());
@@ -80,14 +104,42 @@ where
         times.push(medians);
     }
     for (at, operation) in S::OPERATIONS.iter().enumerate() {
-        tell(operation, at, &times, figures);
+        let operation = format!("{operation}{}", writes.suffix());
+        tell(&operation, at, &times, figures);
         figures.info(&format!("migrate_dual_write_rate_{operation}"), rate, "writes/s");
     }
     Ok(())
 }
 
+/// What is written while it is measured how much both stores can take. Copies of several changes of one
+/// entity may be one, so the first gives a higher rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Writes {
+    /// To the same orders or carts as afterwards: the first definition.
+    Together,
+    /// Each to an order or a cart of its own: the second.
+    Apart,
+}
+
+impl Writes {
+    const ALL: [Self; 2] = [Self::Together, Self::Apart];
+
+    /// Behind the names of the figures.
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Together => "",
+            Self::Apart => "_apart",
+        }
+    }
+}
+
 /// How many a second both stores take for as long as one likes: written to the one and copied to the other.
-pub(super) async fn capacity<W, P, S>(moved: &Moved<W, P>, store: &Arc<P>, lasts: Duration) -> Result<f64>
+pub(super) async fn capacity<W, P, S>(
+    moved: &Moved<W, P>,
+    store: &Arc<P>,
+    lasts: Duration,
+    writes: Writes,
+) -> Result<f64>
 where
     W: Whole,
     P: ?Sized + Send + Sync + 'static,
@@ -96,7 +148,11 @@ where
     let shopping = Arc::new(S::begin(store).await?);
     moved.drained().await?;
     let (started, store) = (Instant::now(), store.clone());
-    let done = at_most(CLIENTS, lasts, move |number| shopping.go_on_apart(store.clone(), number)).await?;
+    let go_on = move |number, due| match writes {
+        Writes::Together => shopping.go_on(store.clone(), number, due),
+        Writes::Apart => shopping.go_on_apart(store.clone(), number, due),
+    };
+    let done = at_most(CLIENTS, lasts, go_on).await?;
     moved.drained().await?;
     Ok(done as f64 / started.elapsed().as_secs_f64())
 }

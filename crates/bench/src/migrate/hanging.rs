@@ -16,9 +16,9 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     Pace,
-    dual_write::capacity,
+    dual_write::{Writes, capacity},
     moved::Moved,
-    shoppers::{Buying, Filling, Shopping, at_rate, ms_since},
+    shoppers::{Buying, Filling, Shopping, at_rate, ms},
     stores::Stores,
 };
 use crate::{
@@ -86,28 +86,31 @@ impl Shoppers {
 
     async fn shop(&self, rate: f64, lasts: Duration) -> Result<Felt> {
         let mut felt = Felt::default();
-        for (is_write, ms) in at_rate(rate, lasts, |number| self.request(number)).await? {
+        for (is_write, ms) in at_rate(rate, lasts, |number, due| self.request(number, due)).await? {
             if is_write { felt.writes.push(ms) } else { felt.reads.push(ms) }
         }
         Ok(felt)
     }
 
-    /// An order, a look at one, something for a cart, a look at a cart, and so on. Says whether it was a write, and how long it
-    /// took.
-    fn request(&self, number: usize) -> impl Future<Output = Result<(bool, f64)>> + Send + use<> {
+    /// Places an order, reads one, adds to a cart, reads one, and so on. Returns whether it was a write, and
+    /// how long it took from when it was due.
+    fn request(
+        &self,
+        number: usize,
+        due: Instant,
+    ) -> impl Future<Output = Result<(bool, f64)>> + Send + use<> {
         let (orders, carts, owner) = (self.orders.clone(), self.carts.clone(), self.filling.cart(number));
         let (id, place) =
             (self.placed[number % self.placed.len()], self.buying.place(orders.clone(), number));
-        let append = self.filling.go_on(carts.clone(), number);
+        let append = self.filling.go_on(carts.clone(), number, due);
         async move {
-            let started = Instant::now();
             match number % 4 {
                 0 => _ = place.await?,
                 1 => ensure!(orders.get(id).await?.is_some(), "an order is not there"),
                 2 => _ = append.await?,
                 _ => ensure!(carts.read(owner, SystemClock.now()).await?.is_some(), "a cart is not there"),
             }
-            Ok((number.is_multiple_of(2), ms_since(started)))
+            Ok((number.is_multiple_of(2), ms(due.elapsed())))
         }
     }
 }
@@ -118,7 +121,8 @@ pub(super) async fn measure(stores: &Stores<'_>, pace: Pace, figures: &mut Figur
     let moved_orders = Moved::in_phase(HANGS_IN, source.orders.clone(), target.orders.clone())?;
     let moved_carts = Moved::in_phase(HANGS_IN, source.carts.clone(), target.carts.clone())?;
     let orders: Arc<dyn OrderStore> = moved_orders.port.clone();
-    let writes = capacity::<_, _, Buying>(&moved_orders, &orders, CAPACITY_LASTS).await? * SHARE_OF_CAPACITY;
+    let writes = capacity::<_, _, Buying>(&moved_orders, &orders, CAPACITY_LASTS, Writes::Apart).await?
+        * SHARE_OF_CAPACITY;
     let shoppers = Shoppers::new(orders, moved_carts.port.clone()).await?;
     let drained = async || tokio::try_join!(moved_orders.drained(), moved_carts.drained());
     drained().await?;
