@@ -28,7 +28,8 @@ lint: need-cargo ## formatting and lints
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
 	$(CARGO) clippy --package mobimir --no-default-features --all-targets -- --deny warnings
 
-bench: need-cargo ## what is promised about speed, measured, in about half an hour
+bench: need-cargo ## what is promised about speed, measured, in about an hour
+	@scripts/install-bench-tools
 	$(CARGO) build --release --package mobimir --package mobimir-bench
 	$(CARGO) run --release --package mobimir-bench
 

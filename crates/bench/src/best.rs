@@ -1,22 +1,71 @@
-//! The highest rate of the Black Friday mix that keeps the limits of the policy. Searched once for all who ask.
+//! The highest rate of the Black Friday mix that holds. Searched once for all who ask.
+//!
+//! A search with short steps says where to begin. What counts is [`hold`](crate::hold): long runs, all of
+//! which keep all limits.
 
 use anyhow::{Context, Result};
+use mobimir_load::report::Report;
 
-use crate::{Setting, crowd::Crowd, progress};
+use crate::{
+    Setting,
+    crowd::{Crowd, saying::shortfalls},
+    hold::{Hold, Next, RUNS},
+    progress,
+};
 
 const BEGIN: f64 = 2_000.0;
 
 #[derive(Default)]
-pub(crate) struct Best(Option<f64>);
+pub(crate) struct Best(Option<Found>);
+
+pub(crate) struct Found {
+    /// The highest rate of which one short step kept the limits; `None` when none did.
+    pub(crate) of_step: Option<f64>,
+    /// The highest rate that holds; `None` when none does.
+    pub(crate) held: Option<f64>,
+    /// The rate that holds, or the last that was tried.
+    pub(crate) rate: f64,
+    /// The runs at that rate.
+    pub(crate) runs: Vec<Report>,
+}
 
 impl Best {
-    pub(crate) fn rate(&mut self, setting: &Setting<'_>, crowd: &Crowd<'_>) -> Result<f64> {
-        if let Some(rate) = self.0 {
-            return Ok(rate);
-        }
-        progress("the highest rate within the limits");
+    pub(crate) fn found(&mut self, setting: &Setting<'_>, crowd: &Crowd<'_>) -> Result<&Found> {
+        let found = match self.0.take() {
+            Some(found) => found,
+            None => Found::search(setting, crowd)?,
+        };
+        Ok(self.0.insert(found))
+    }
+}
+
+impl Found {
+    fn search(setting: &Setting<'_>, crowd: &Crowd<'_>) -> Result<Self> {
+        progress("the highest rate within the limits, in short steps");
         let begin = BEGIN / setting.pace.divisor as f64;
-        let report = crowd.find_max(begin, setting.pace.visit)?.context("no rate keeps the limits")?;
-        Ok(*self.0.insert(report.rate))
+        let of_step = crowd.find_max(begin, setting.pace.visit)?;
+        let (mut hold, mut runs) = (Hold::from(of_step.unwrap_or(begin)), Vec::new());
+        let held = loop {
+            let rate = match hold.next() {
+                Next::Run(rate) => rate,
+                Next::Held(rate) => break Some(rate),
+                Next::GaveUp(_) => break None,
+            };
+            if runs.last().is_none_or(|last: &Report| last.rate != rate) {
+                runs.clear();
+            }
+            let number = runs.len() + 1;
+            progress(&format!("{rate:.0} requests/s for {:?}, run {number} of {RUNS}", setting.pace.friday));
+            let report = crowd.send(rate, setting.pace.friday)?;
+            let reasons = shortfalls(&report);
+            progress(&match reasons.is_empty() {
+                true => format!("{rate:.0} requests/s: run {number} of {RUNS} kept all limits"),
+                false => format!("{rate:.0} requests/s do not hold: {}", reasons.join("; ")),
+            });
+            hold.ran(reasons.is_empty());
+            runs.push(report);
+        };
+        let rate = runs.last().context("no run was made")?.rate;
+        Ok(Self { of_step, held, rate, runs })
     }
 }

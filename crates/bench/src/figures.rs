@@ -17,6 +17,13 @@ impl Figures {
         self.judged(name, value, unit, bar, value <= bar);
     }
 
+    /// A figure that could not be measured is short, and `cause` says why.
+    pub(crate) fn missing(&mut self, name: &str, unit: &str, bar: f64, cause: &str) {
+        self.note(&format!("{name} was not measured: {cause}"));
+        println!("figure {name} none {unit} (bar {bar}): short");
+        self.short += 1;
+    }
+
     /// A figure without a bar.
     pub(crate) fn info(&mut self, name: &str, value: f64, unit: &str) {
         println!("info {name} {} {unit}", number(value));
@@ -41,6 +48,8 @@ impl Figures {
     }
 
     fn judged(&mut self, name: &str, value: f64, unit: &str, bar: f64, reached: bool) {
+        // A ratio to nothing is infinite, which says nothing.
+        let reached = reached && value.is_finite();
         let verdict = if reached { "ok" } else { "short" };
         println!("figure {name} {} {unit} (bar {bar}): {verdict}", number(value));
         self.short += usize::from(!reached);
@@ -75,6 +84,24 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// The smallest; not a number when there is none, or when one is not.
+pub(crate) fn minimum(values: &[f64]) -> f64 {
+    extreme(values, f64::min)
+}
+
+/// The largest; not a number when there is none, or when one is not.
+pub(crate) fn maximum(values: &[f64]) -> f64 {
+    extreme(values, f64::max)
+}
+
+/// `f64::min` and `f64::max` skip what is not a number: a round that measured nothing would not count.
+fn extreme(values: &[f64], of: fn(f64, f64) -> f64) -> f64 {
+    match values.iter().any(|value| value.is_nan()) {
+        true => f64::NAN,
+        false => values.iter().copied().reduce(of).unwrap_or(f64::NAN),
+    }
+}
+
 /// The one that this share of the others lies below.
 pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
@@ -99,6 +126,30 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn the_worst_round_is_not_hidden_by_the_others() {
+        assert_eq!(minimum(&[1.16, 1.42, 0.08]), 0.08);
+        assert_eq!(maximum(&[1.0, 7.0, 2.0]), 7.0);
+        for nothing in [vec![], vec![1.0, f64::NAN], vec![f64::NAN, 1.0]] {
+            assert!(minimum(&nothing).is_nan() && maximum(&nothing).is_nan());
+        }
+    }
+
+    #[test]
+    fn what_was_not_measured_is_short() {
+        for measure in [
+            (|figures| figures.at_least("ratio", f64::INFINITY, "ratio", 0.8)) as fn(&mut Figures),
+            |figures| figures.at_least("ratio", f64::NAN, "ratio", 0.8),
+            |figures| figures.at_most("ratio", f64::NAN, "ratio", 0.8),
+            |figures| figures.at_most("ratio", f64::INFINITY, "ratio", 0.8),
+            |figures| figures.missing("generator_of_wrk", "ratio", 0.6, "wrk is missing"),
+        ] {
+            let mut figures = Figures::default();
+            measure(&mut figures);
+            assert!(!figures.all_reached());
+        }
     }
 
     #[test]

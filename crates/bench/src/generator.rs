@@ -30,22 +30,23 @@ products_max = 1
 ";
 
 pub(crate) fn measure(setting: &Setting<'_>, figures: &mut Figures) -> Result<()> {
+    if let Some(cause) = wrk::missing() {
+        figures.missing("generator_of_wrk", "ratio", OF_WRK_BAR, &cause);
+        return Ok(());
+    }
     progress("the load beside wrk: a shop of 10,000 products");
     let server =
         Server::demo(setting.binary, &setting.scratch.dir("generator")?).context("the shop did not start")?;
     let url = first_page(&server)?;
     let lasts = setting.pace.visit;
-    let Some(warm) = wrk::rate(&url, CONNECTIONS, lasts)? else {
-        figures.note("wrk is missing: apt-get install wrk");
-        return server.stop();
-    };
+    let warm = wrk::rate(&url, CONNECTIONS, lasts)?;
     let crowd = Crowd::new(setting, server.address, Profile::parse(PROFILE, "one-page")?)
         .with_connections(CONNECTIONS);
     progress("the load beside wrk");
     let (mut ratios, mut rates, mut wrk_rates, mut costs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..setting.pace.visits {
         let report = crowd.send(warm * MORE_THAN_WRK, lasts)?;
-        let wrk_rate = wrk::rate(&url, CONNECTIONS, lasts)?.context("wrk is gone")?;
+        let wrk_rate = wrk::rate(&url, CONNECTIONS, lasts)?;
         ratios.push(saturated_rate(&report) / wrk_rate);
         rates.push(saturated_rate(&report));
         wrk_rates.push(wrk_rate);

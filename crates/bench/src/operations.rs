@@ -305,12 +305,11 @@ impl Meter<'_> {
         self.repeat("page_cart", &[page("/cart", guest)])?;
         self.repeat("page_login", &[Request::get("/login")])?;
         self.repeat("page_signup", &[Request::get("/signup")])?;
-        let fill = json!({ "product_id": products[0].id, "quantity": 1 }).to_string();
-        let filled = Request::of(user, "POST", "/v1/cart/items", Some(&fill));
-        if products[0].available > 0 {
-            self.load.run(&[filled], Until::Each)?;
-            self.repeat("page_checkout", &[page("/checkout", user)])?;
-        }
+        let in_stock =
+            products.iter().find(|product| product.available > 0).context("nothing is in stock")?;
+        let fill = json!({ "product_id": in_stock.id, "quantity": 1 }).to_string();
+        self.load.run(&[Request::of(user, "POST", "/v1/cart/items", Some(&fill))], Until::Each)?;
+        self.repeat("page_checkout", &[page("/checkout", user)])?;
         self.repeat("page_orders", &[page("/orders", user)])?;
         self.repeat("page_order", &[page(&format!("/orders/{order}"), user)])?;
         self.repeat("page_account", &[page("/account", user)])

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 const END_POLL: Duration = Duration::from_millis(5);
@@ -86,10 +86,11 @@ impl Cpu {
             let thread = thread?;
             // A thread may end at any time.
             let Ok(text) = fs::read_to_string(thread.path().join("schedstat")) else { continue };
-            let ns: u64 =
-                text.split_whitespace().next().and_then(|text| text.parse().ok()).unwrap_or_default();
+            let ns = text.split_whitespace().next().and_then(|text| text.parse().ok());
+            let ns = ns.with_context(|| format!("expected the time of a thread, got {text:?}"))?;
             threads.insert(thread.file_name().to_string_lossy().into_owned(), ns);
         }
+        ensure!(!threads.is_empty(), "the system tells no times of the threads of process {id}");
         Ok(Self { threads })
     }
 
@@ -200,8 +201,11 @@ mod tests {
 
     #[test]
     fn this_process_has_memory_and_spends_time() {
-        assert!(rss_mb(std::process::id()).unwrap() > 0.0);
-        assert!(cpu_s(std::process::id()).unwrap() >= 0.0);
+        let id = std::process::id();
+        assert!(rss_mb(id).unwrap() > 0.0);
+        let (before, threads_before) = (cpu_s(id).unwrap(), Cpu::of(id).unwrap());
+        // Until it shows in both: they are counted in steps.
+        while cpu_s(id).unwrap() <= before || Cpu::of(id).unwrap().since(&threads_before).is_zero() {}
     }
 
     #[test]

@@ -35,6 +35,14 @@ impl Server {
         Self::start(binary, &["demo"], data)
     }
 
+    /// The same, in which tens of thousands can sign up in a minute: a password is hashed with next to no
+    /// memory.
+    pub(crate) fn demo_with_cheap_passwords(binary: &Path, data: &Path) -> Result<Self> {
+        let mut command = Command::new(binary);
+        command.env("MOBIMIR_PASSWORD_MEMORY_KIB", "64").arg("demo");
+        Self::spawn(command, data)
+    }
+
     /// A demo shop with so many products.
     pub(crate) fn demo_of(binary: &Path, data: &Path, products: usize) -> Result<Self> {
         Self::start(binary, &["demo", "--products", &products.to_string()], data)
@@ -47,13 +55,18 @@ impl Server {
 
     /// What the program is asked to do, besides where to listen and where to keep data.
     pub(crate) fn start(binary: &Path, arguments: &[&str], data: &Path) -> Result<Self> {
-        let started = Instant::now();
         let mut command = Command::new(binary);
-        command.args(arguments).args(["--listen", "127.0.0.1:0", "--data"]).arg(data);
+        command.args(arguments);
+        Self::spawn(command, data)
+    }
+
+    fn spawn(mut command: Command, data: &Path) -> Result<Self> {
+        let started = Instant::now();
+        command.args(["--listen", "127.0.0.1:0", "--data"]).arg(data);
         command.env("MOBIMIR_OPERATOR_TOKEN", OPERATOR_TOKEN).env("MOBIMIR_LOG_LEVEL", "warn");
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut process =
-            Process::start(&mut command).with_context(|| format!("cannot start {}", binary.display()))?;
+        let mut process = Process::start(&mut command)
+            .with_context(|| format!("cannot start {:?}", command.get_program()))?;
         let mut output = BufReader::new(process.output()?);
         let address = listening_on(&mut output)?;
         let mut server = Self { process, address, ready_after: Duration::ZERO, output };

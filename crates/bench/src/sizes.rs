@@ -1,4 +1,7 @@
 //! Whether cost grows as the work does and not as the shop: the same load on a small shop and on a large one.
+//!
+//! Both shops are saturated: at a low rate most of what a request costs is that threads go to sleep and wake
+//! up. The low rate, which the figures were first measured at, is measured beside it.
 
 use anyhow::{Context, Result};
 use mobimir_load::profile::Profile;
@@ -6,17 +9,25 @@ use mobimir_load::profile::Profile;
 use crate::{
     Setting,
     crowd::{BLACK_FRIDAY, Crowd, saying::shop_cpu_us},
-    figures::{Figures, median, show_rounds},
-    past, progress,
+    figures::{Figures, maximum, median, show_rounds},
+    friday::SATURATED_CONNECTIONS,
+    load::{Load, Request, Until},
+    past::{self, Past},
+    progress, read_past,
     server::Server,
 };
 
 const GROWTH_BAR: f64 = 1.3;
-const RATE: f64 = 2_000.0;
+/// More than any shop of this size can answer on a machine of a few cores, so that no connection is ever
+/// idle.
+const SATURATED_RATE: f64 = 60_000.0;
+const LOW_RATE: f64 = 2_000.0;
 const PRODUCTS: [usize; 2] = [10_000, 200_000];
 const PRODUCTS_LARGE: [usize; 2] = [10_000, 1_000_000];
 const ORDERS: [usize; 2] = [100_000, 1_000_000];
 const ORDERS_LARGE: [usize; 2] = [100_000, 5_000_000];
+/// On a page of past orders. Everybody has more, in the smaller shop, too.
+const PAGE_ORDERS: usize = 20;
 
 pub(crate) fn measure(setting: &Setting<'_>, large: bool, figures: &mut Figures) -> Result<()> {
     let (products, orders) = if large { (PRODUCTS_LARGE, ORDERS_LARGE) } else { (PRODUCTS, ORDERS) };
@@ -25,25 +36,39 @@ pub(crate) fn measure(setting: &Setting<'_>, large: bool, figures: &mut Figures)
     compare("orders", orders.map(|count| count / divisor), with_orders, setting, figures)
 }
 
-/// A shop, and how many products it has.
+/// A shop, how many products it has, and what its past is read by.
 struct Sized {
     server: Server,
     products: usize,
+    past: Vec<Request>,
 }
 
 fn with_products(setting: &Setting<'_>, products: usize) -> Result<Sized> {
     progress(&format!("sizes: a shop of {products} products"));
     let data = setting.scratch.dir(&format!("products-{products}"))?;
     let server = Server::demo_of(setting.binary, &data, products).context("the shop did not start")?;
-    Ok(Sized { server, products })
+    Ok(Sized { server, products, past: Vec::new() })
 }
 
 fn with_orders(setting: &Setting<'_>, orders: usize) -> Result<Sized> {
     progress(&format!("sizes: a shop of {orders} past orders"));
     let (data, products) = (setting.scratch.dir(&format!("orders-{orders}"))?, PRODUCTS[0]);
     Server::demo_of(setting.binary, &data, products).context("the shop did not start")?.stop()?;
-    past::fill(&data, orders)?;
-    Ok(Sized { server: Server::serve(setting.binary, &data)?, products })
+    let past: Past = past::fill(&data, orders)?;
+    let server = Server::serve(setting.binary, &data)?;
+    let past = read_past::requests(&server, &past, (PAGE_ORDERS / setting.pace.divisor).max(1))?;
+    Ok(Sized { server, products, past })
+}
+
+/// What a request costs the shop, in microseconds of processor time.
+#[derive(Clone, Copy)]
+struct Costs {
+    /// Of the mix, as fast as it goes.
+    mix: f64,
+    /// Of reads of the past, as fast as they go; `None` when there is no past.
+    past: Option<f64>,
+    /// Of the mix at the low rate.
+    low: f64,
 }
 
 /// Both shops run all the time, and are visited in turns.
@@ -55,36 +80,65 @@ fn compare(
     figures: &mut Figures,
 ) -> Result<()> {
     let shops = [open(setting, counts[0])?, open(setting, counts[1])?];
-    let rate = RATE / setting.pace.divisor as f64;
-    let crowds = [crowd(setting, &shops[0])?, crowd(setting, &shops[1])?];
     // The first to come sign up and fill up the stock.
-    for crowd in &crowds {
-        crowd.send(rate, setting.pace.visit)?;
+    for shop in &shops {
+        costs(setting, shop)?;
     }
-    let (mut ratios, mut costs) = (Vec::new(), [Vec::new(), Vec::new()]);
+    let mut rounds = Vec::with_capacity(setting.pace.visits);
     for _ in 0..setting.pace.visits {
-        let [small, large] =
-            [&crowds[0], &crowds[1]].map(|crowd| shop_cpu_us(&crowd.send(rate, setting.pace.visit)?));
-        let (small, large) = (small?, large?);
-        ratios.push(large / small);
-        costs[0].push(small);
-        costs[1].push(large);
+        rounds.push([costs(setting, &shops[0])?, costs(setting, &shops[1])?]);
     }
-    let figure = format!("{name}_cost_growth");
-    show_rounds(&figure, &ratios);
-    figures.at_most(&figure, median(&ratios), "ratio", GROWTH_BAR);
-    for (count, costs) in counts.iter().zip(&costs) {
-        figures.info(&format!("{name}_{count}_cpu_us"), median(costs), "us/request");
-    }
+    tell(name, counts, &rounds, figures);
     for Sized { server, .. } in shops {
         server.stop()?;
     }
     Ok(())
 }
 
-/// Looks at all products that there are.
-fn crowd<'a>(setting: &'a Setting<'a>, shop: &Sized) -> Result<Crowd<'a>> {
+fn costs(setting: &Setting<'_>, shop: &Sized) -> Result<Costs> {
+    let visit = setting.pace.visit;
+    // Looks at all products that there are.
     let mut profile = Profile::built_in(BLACK_FRIDAY)?;
     profile.goods.products_max = shop.products;
-    Ok(Crowd::new(setting, shop.server.address, profile))
+    let crowd = Crowd::new(setting, shop.server.address, profile);
+    let low = shop_cpu_us(&crowd.send(LOW_RATE / setting.pace.divisor as f64, visit)?)?;
+    let mix = shop_cpu_us(&crowd.with_connections(SATURATED_CONNECTIONS).send(SATURATED_RATE, visit)?)?;
+    let past = match shop.past.as_slice() {
+        [] => None,
+        past => {
+            let mut load = Load::connect(shop.server.address, SATURATED_CONNECTIONS)?;
+            let before = shop.server.cpu()?;
+            let done = load.run(past, Until::Over(visit))?;
+            Some(shop.server.cpu()?.since(&before).as_secs_f64() * 1e6 / done.requests as f64)
+        }
+    };
+    Ok(Costs { mix, past, low })
+}
+
+/// The figure is the growth of the mix, or of reads of the past if that is more.
+fn tell(name: &str, counts: [usize; 2], rounds: &[[Costs; 2]], figures: &mut Figures) {
+    let kinds: [(&str, fn(&Costs) -> Option<f64>); 3] = [
+        ("mix", |costs| Some(costs.mix)),
+        ("past", |costs| costs.past),
+        ("low_rate", |costs| Some(costs.low)),
+    ];
+    let mut growths = Vec::new();
+    for (kind, of) in kinds {
+        let pairs: Vec<(f64, f64)> =
+            rounds.iter().filter_map(|[small, large]| of(small).zip(of(large))).collect();
+        if pairs.is_empty() {
+            continue;
+        }
+        let ratios: Vec<f64> = pairs.iter().map(|(small, large)| large / small).collect();
+        show_rounds(&format!("{name}_{kind}_cost_growth"), &ratios);
+        figures.info(&format!("{name}_{kind}_cost_growth"), median(&ratios), "ratio");
+        let (small, large): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
+        for (count, costs) in counts.iter().zip([small, large]) {
+            figures.info(&format!("{name}_{count}_{kind}_cpu_us"), median(&costs), "us/request");
+        }
+        if kind != "low_rate" {
+            growths.push(median(&ratios));
+        }
+    }
+    figures.at_most(&format!("{name}_cost_growth"), maximum(&growths), "ratio", GROWTH_BAR);
 }

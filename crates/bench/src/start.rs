@@ -3,13 +3,14 @@
 use std::{path::Path, thread};
 
 use anyhow::{Context, Result};
-use mobimir_core::id::OrderId;
 
 use crate::{
     Pace, catalogue,
     figures::{Figures, median},
     load::{Load, Request, Until},
-    operations, past, progress,
+    operations,
+    past::{self, PastOrder},
+    progress,
     scratch::Scratch,
     server::{OPERATOR_TOKEN, Server},
 };
@@ -26,7 +27,7 @@ pub(crate) fn measure(binary: &Path, scratch: &Scratch, pace: Pace, figures: &mu
     progress("making a shop of 10,000 products and 100,000 orders");
     let data = scratch.dir("start")?;
     Server::demo(binary, &data).context("the shop did not start")?.stop()?;
-    let orders = past::fill(&data, ORDERS / pace.divisor)?;
+    let past = past::fill(&data, ORDERS / pace.divisor)?;
 
     progress("starting it again and again");
     let mut clean_ms = Vec::new();
@@ -51,7 +52,7 @@ pub(crate) fn measure(binary: &Path, scratch: &Scratch, pace: Pace, figures: &mu
     progress("idling");
     let server = Server::serve(binary, &data)?;
     figures.info("started_rss_mb", server.rss_mb()?, "MB");
-    look_around(&server, &orders)?;
+    look_around(&server, &past.orders)?;
     figures.info("busy_rss_mb", server.rss_mb()?, "MB");
     thread::sleep(pace.idle);
     figures.at_most("idle_rss_mb", server.rss_mb()?, "MB", IDLE_RSS_BAR_MB);
@@ -77,7 +78,7 @@ fn fill_carts(server: &Server, adds: usize) -> Result<()> {
 }
 
 /// Looks at every product, at pages of the catalogue and at some orders.
-fn look_around(server: &Server, orders: &[OrderId]) -> Result<()> {
+fn look_around(server: &Server, orders: &[PastOrder]) -> Result<()> {
     let products = catalogue::walk(server)?;
     let mut load = Load::connect(server.address, CONNECTIONS)?;
     let pages: Vec<Request> =
@@ -85,9 +86,8 @@ fn look_around(server: &Server, orders: &[OrderId]) -> Result<()> {
     load.run(&pages, Until::Each)?;
     let cards: Vec<Request> = orders
         .iter()
-        .cycle()
-        .take(ORDERS_READ)
-        .map(|order| Request::of(OPERATOR_TOKEN, "GET", &format!("/v1/orders/{order}"), None))
+        .step_by(orders.len().div_ceil(ORDERS_READ))
+        .map(|order| Request::of(OPERATOR_TOKEN, "GET", &format!("/v1/orders/{}", order.id), None))
         .collect();
     load.run(&cards, Until::Each).map(|_| ())
 }

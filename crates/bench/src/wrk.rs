@@ -10,22 +10,38 @@ use anyhow::{Context, Result, ensure};
 
 use crate::process::Process;
 
+const PROGRAM: &str = "wrk";
 const END_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Requests a second for one address, by one thread. `None` when there is no wrk.
-pub(crate) fn rate(url: &str, connections: usize, lasts: Duration) -> Result<Option<f64>> {
-    let mut command = Command::new("wrk");
+/// Why there is no wrk, and how to get it; `None` when there is.
+pub(crate) fn missing() -> Option<String> {
+    cause(PROGRAM)
+}
+
+fn cause(program: &str) -> Option<String> {
+    // Without an address it says how to use it, and ends.
+    let mut command = Command::new(program);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    match command.status() {
+        Ok(_) => None,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Some(format!("{program} is missing: scripts/install-bench-tools or apt-get install wrk"))
+        }
+        Err(error) => Some(format!("{program} cannot be started: {error}")),
+    }
+}
+
+/// Requests a second for one address, by one thread.
+pub(crate) fn rate(url: &str, connections: usize, lasts: Duration) -> Result<f64> {
+    let mut command = Command::new(PROGRAM);
     command.args(["-t1", &format!("-c{connections}"), &format!("-d{}s", lasts.as_secs().max(1)), url]);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut process = match Process::start(&mut command) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        started => started.context("wrk cannot be started")?,
-    };
+    let mut process = Process::start(&mut command).context("wrk cannot be started")?;
     let mut said = String::new();
     process.output()?.read_to_string(&mut said)?;
     let status = process.wait(END_TIME_MAX)?.context("wrk did not end")?;
     ensure!(status.success(), "wrk ended with {status}: {said}");
-    parse(&said).map(Some)
+    parse(&said)
 }
 
 fn parse(said: &str) -> Result<f64> {
@@ -40,6 +56,13 @@ fn parse(said: &str) -> Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_missing_program_says_how_to_get_it() {
+        let cause = cause("wrk-that-nobody-has").unwrap();
+        assert!(cause.contains("apt-get install wrk"), "{cause}");
+        assert_eq!(super::cause("true"), None);
+    }
 
     #[test]
     fn the_rate_is_what_it_says_and_wrong_answers_are_none() {

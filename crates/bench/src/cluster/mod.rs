@@ -48,7 +48,7 @@ pub(crate) fn measure(setting: &Setting<'_>, quick: bool, figures: &mut Figures)
     progress(&format!("warming up, {} s", warm_up.as_secs()));
     crowd.send(WARM_UP_RATE, warm_up)?;
     progress("the highest rate within the limits");
-    let found = crowd.find_max(BEGIN, setting.pace.visit)?.map_or(0.0, |report| report.rate);
+    let found = crowd.find_max(BEGIN, setting.pace.visit)?.unwrap_or(0.0);
     if found < RATE_MIN {
         figures.note(&format!(
             "{found:.0} requests/s keep the limits of the policy on these servers: what follows is at {RATE_MIN} requests/s"

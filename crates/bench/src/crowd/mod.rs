@@ -1,6 +1,8 @@
 //! A crowd of shoppers, made by the program itself: `mobimir load run` as a process of its own, and its report.
 //! [`saying`] is what a report says that a figure is made of.
 
+#[cfg(test)]
+pub(crate) mod sample;
 pub(crate) mod saying;
 
 use std::{
@@ -12,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use mobimir_load::{
     profile::Profile,
     report::{self, Report},
@@ -25,8 +27,6 @@ pub(crate) const BLACK_FRIDAY: &str = "black-friday";
 const CONNECTIONS: usize = 128;
 /// From the end of what it says to the end of the process.
 const END_TIME_MAX: Duration = Duration::from_secs(30);
-/// What the program says when it finds none.
-const NO_RATE: &str = "no rate was found";
 
 pub(crate) struct Crowd<'a> {
     setting: &'a Setting<'a>,
@@ -50,23 +50,15 @@ impl<'a> Crowd<'a> {
 
     /// Everybody comes in, sends at this rate for so long, and looks at everything afterwards.
     pub(crate) fn send(&self, rate: f64, lasts: Duration) -> Result<Report> {
-        match self.visit(rate, lasts, &[])? {
-            Ok(report) => Ok(report),
-            Err(last_words) => bail!("the load left no report: {last_words}"),
-        }
+        self.visit(rate, lasts, &[])
     }
 
-    /// The report of the last step, whose rate is the highest one that keeps the limits. `None` when there is no such rate.
-    pub(crate) fn find_max(&self, begin: f64, step: Duration) -> Result<Option<Report>> {
-        match self.visit(begin, step, &["--findmax"])? {
-            Ok(report) => Ok(Some(report)),
-            Err(last_words) if last_words.contains(NO_RATE) => Ok(None),
-            Err(last_words) => bail!("the load left no report: {last_words}"),
-        }
+    /// The highest rate of which one step keeps the limits. `None` when there is no such rate.
+    pub(crate) fn find_max(&self, begin: f64, step: Duration) -> Result<Option<f64>> {
+        found(&self.visit(begin, step, &["--findmax"])?)
     }
 
-    /// The report, or the last words of a load that left none.
-    fn visit(&self, rate: f64, lasts: Duration, more: &[&str]) -> Result<Result<Report, String>> {
+    fn visit(&self, rate: f64, lasts: Duration, more: &[&str]) -> Result<Report> {
         let Setting { binary, scratch, .. } = self.setting;
         let profile = scratch.path().join("profile.toml");
         fs::write(&profile, toml::to_string(&self.profile)?)?;
@@ -88,8 +80,13 @@ impl<'a> Crowd<'a> {
             eprintln!("    {last_words}");
         }
         ensure!(process.wait(END_TIME_MAX)?.is_some(), "the load did not end");
-        read(&json).map(|report| report.ok_or(last_words))
+        read(&json)?.with_context(|| format!("the load left no report: {last_words}"))
     }
+}
+
+/// What a search has found. A search in vain leaves a report, too, of the last rate that it tried.
+fn found(report: &Report) -> Result<Option<f64>> {
+    Ok(report.findmax.as_ref().context("the report is not of a search")?.found)
 }
 
 fn remove(file: &Path) -> Result<()> {
@@ -109,9 +106,20 @@ fn read(file: &Path) -> Result<Option<Report>> {
 
 #[cfg(test)]
 mod tests {
-    use mobimir_load::profile::BUILT_IN;
+    use mobimir_load::{findmax::Search, profile::BUILT_IN};
 
     use super::*;
+
+    /// The last rate that was tried is in the report, and is not one that keeps the limits.
+    #[test]
+    fn a_search_in_vain_finds_no_rate() {
+        let mut report = sample::report();
+        assert!(found(&report).is_err());
+        report.findmax = Some(Search { steps: Vec::new(), found: None });
+        assert_eq!(found(&report).unwrap(), None);
+        report.findmax = Some(Search { steps: Vec::new(), found: Some(750.0) });
+        assert_eq!(found(&report).unwrap(), Some(750.0));
+    }
 
     #[test]
     fn profiles_are_read_as_they_are_written() {
