@@ -2,7 +2,8 @@
 
 CARGO ?= cargo
 
-.PHONY: help run run-cluster release test test-fast lint bench bench-cassandra bench-cluster bench-migrate bench-mongo soak tools clean
+.PHONY: help run run-cluster release test test-fast lint bench bench-cassandra bench-cluster bench-compare bench-instructions \
+	bench-migrate bench-mongo soak tools clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -28,10 +29,18 @@ lint: need-cargo ## formatting and lints
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
 	$(CARGO) clippy --package mobimir --no-default-features --all-targets -- --deny warnings
 
-bench: need-cargo ## what is promised about speed, measured, in about an hour
-	@scripts/install-bench-tools
+bench: bench-tools ## all figures in one piece, in about 80 minutes, recorded in docs/benchmarks; ONLY="mongo start" measures those sections
 	$(CARGO) build --release --package mobimir --package mobimir-bench
-	$(CARGO) run --release --package mobimir-bench
+	$(CARGO) run --release --package mobimir-bench -- --record docs/benchmarks $(addprefix --section ,$(ONLY))
+
+bench-instructions: bench-tools ## how many instructions the ten hot operations take, whatever else the machine does
+	$(CARGO) build --release --package mobimir --package mobimir-bench
+	$(CARGO) run --release --package mobimir-bench -- --instructions
+
+bench-compare: need-cargo ## this build and another, asked in turns: make bench-compare OTHER=/path/to/mobimir
+	@test -n "$(OTHER)" || { echo "name the other build: make bench-compare OTHER=/path/to/mobimir" >&2; exit 1; }
+	$(CARGO) build --release --package mobimir --package mobimir-bench
+	$(CARGO) run --release --package mobimir-bench -- --compare $(OTHER)
 
 bench-mongo: tools ## what the ports on MongoDB add to the bare driver, and what stripes give a hot product
 	$(CARGO) run --release --package mobimir-bench -- --mongo
@@ -58,6 +67,10 @@ soak: tools ## the tests that take long: more crashes, more random histories, ev
 
 tools: need-cargo ## what the tests need besides Rust: a C compiler, Chromium and its driver, nginx, Java 17, Maven, pip
 	@scripts/install-test-tools
+
+bench-tools: need-cargo
+	@scripts/install-test-tools valgrind wrk
+.PHONY: bench-tools
 
 need-cargo:
 	@command -v $(CARGO) >/dev/null || { echo "cargo is missing: install Rust 1.89 or newer from https://rustup.rs" >&2; exit 1; }

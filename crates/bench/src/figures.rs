@@ -4,6 +4,7 @@
 #[derive(Default)]
 pub(crate) struct Figures {
     short: usize,
+    failed: usize,
 }
 
 impl Figures {
@@ -43,6 +44,18 @@ impl Figures {
         println!("machine {description}");
     }
 
+    /// A group that could not be measured. The others still are.
+    pub(crate) fn failed(&mut self, name: &str, error: &anyhow::Error) {
+        // The summary of a recorded run has a line for each, so it has to be one.
+        println!("failed {name}: {}", format!("{error:#}").replace('\n', " "));
+        self.failed += 1;
+    }
+
+    /// Whether every group was measured.
+    pub(crate) fn all_measured(&self) -> bool {
+        self.failed == 0
+    }
+
     pub(crate) fn all_reached(&self) -> bool {
         self.short == 0
     }
@@ -57,7 +70,7 @@ impl Figures {
 }
 
 /// As many places as say something.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         _ if value.fract() == 0.0 => format!("{value:.0}"),
         100.0.. => format!("{value:.0}"),
@@ -160,5 +173,8 @@ mod tests {
         figures.at_least("ratio", 0.69, "ratio", 0.7);
         figures.at_least("ratio", 0.71, "ratio", 0.7);
         assert!(!figures.all_reached());
+        assert!(figures.all_measured());
+        figures.failed("start", &anyhow::anyhow!("the shop did not start"));
+        assert!(!figures.all_measured());
     }
 }

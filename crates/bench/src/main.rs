@@ -9,7 +9,10 @@
 //! - [`overload`]: twice that rate, and what is left of it;
 //! - [`flash`]: a flash sale;
 //! - [`steady`]: whether ten minutes change anything;
-//! - [`sizes`]: whether a large shop costs more than a small one.
+//! - [`sizes`]: whether a large shop costs more than a small one;
+//! - [`instructions`]: how many instructions the ten [`hot`] operations take.
+//!
+//! [`record`] runs all of them in one piece and keeps what they say, and [`compare`] asks two builds in turns.
 //!
 //! Or instead, with `--cassandra` or `--mongo`, the ports on these against the bare driver ([`cassandra`], [`mongo`]), with
 //! `--cluster` a shop on both ([`cluster`]), and with `--migrate` data on its way from one to the other ([`migrate`]).
@@ -18,6 +21,7 @@ mod best;
 mod cassandra;
 mod catalogue;
 mod cluster;
+mod compare;
 mod crowd;
 mod durable;
 mod figures;
@@ -25,6 +29,8 @@ mod flash;
 mod friday;
 mod generator;
 mod hold;
+mod hot;
+mod instructions;
 mod load;
 mod machine;
 mod migrate;
@@ -35,6 +41,7 @@ mod pages;
 mod past;
 mod process;
 mod read_past;
+mod record;
 mod samples;
 mod scratch;
 mod server;
@@ -53,7 +60,7 @@ use std::{
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
 
-use crate::{best::Best, figures::Figures, scratch::Scratch, server::Server};
+use crate::{best::Best, figures::Figures, hot::Hot, record::Recording, scratch::Scratch, server::Server};
 
 #[derive(Parser)]
 #[command(version, about = "What the shop's answers cost", after_help = NOTES)]
@@ -88,6 +95,21 @@ struct Args {
     /// What --migrate starts to see how much memory it takes
     #[arg(long, hide = true, value_name = "URI")]
     move_within: Option<String>,
+    /// Instead of all that: how many instructions the ten hot operations take, with valgrind
+    #[arg(long, group = "of_hot", conflicts_with_all = ["only", "large", "store", "cluster", "migrate"])]
+    instructions: bool,
+    /// Instead of all that: the program and another build of it, asked for the hot operations in turns
+    #[arg(long, value_name = "PATH", group = "of_hot", conflicts_with_all = ["only", "large", "store", "cluster", "migrate"])]
+    compare: Option<PathBuf>,
+    /// With --instructions or --compare, only this operation; may be given more than once
+    #[arg(long, value_name = "NAME", requires = "of_hot")]
+    hot: Vec<Hot>,
+    /// All of that in one piece, and a file about it in this directory, named by day and commit
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["only", "large", "store", "cluster", "migrate", "of_hot"])]
+    record: Option<PathBuf>,
+    /// With --record, only this section; may be given more than once
+    #[arg(long, value_name = "NAME", requires = "record")]
+    section: Vec<record::Section>,
     /// With --cassandra or --mongo, only this operation; may be given more than once
     #[arg(long, value_name = "NAME", requires = "store")]
     operation: Vec<sides::Operation>,
@@ -95,7 +117,11 @@ struct Args {
 
 const NOTES: &str = "\
 Data is written to the directory for temporary files: set TMPDIR to the disk that is to be measured.
-The exit code is 1 when a figure is short of its bar or an answer was wrong.";
+The exit code is 1 when a figure is short of its bar, and 2 when something could not be measured or an answer was wrong.";
+
+pub(crate) const EXIT_SHORT: u8 = 1;
+pub(crate) const EXIT_FAILED: u8 = 2;
+pub(crate) const EXIT_INTERRUPTED: u8 = 130;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Group {
@@ -174,6 +200,10 @@ impl Pace {
         }
     }
 
+    pub(crate) fn quick(self) -> bool {
+        self.divisor > 1
+    }
+
     /// All rounds of one side together.
     pub(crate) fn measured(self) -> Duration {
         self.round * self.rounds as u32
@@ -182,23 +212,22 @@ impl Pace {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    match run(&args) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("mobimir-bench: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    run(&args).unwrap_or_else(|error| {
+        eprintln!("mobimir-bench: {error:#}");
+        ExitCode::from(EXIT_FAILED)
+    })
 }
 
-/// Says whether every figure reached its bar.
-fn run(args: &Args) -> Result<bool> {
+fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(dir) = &args.record {
+        let mobimir = args.mobimir.as_deref();
+        return Recording { dir, quick: args.quick, mobimir, sections: &args.section }.run();
+    }
     process::end_with_signals()?;
     let mut figures = Figures::default();
     if let Some(uri) = &args.move_within {
         figures.say(&migrate::memory::move_within(uri)?);
-        return Ok(true);
+        return Ok(ExitCode::SUCCESS);
     }
     let scratch = Scratch::new()?;
     if args.quick {
@@ -216,12 +245,20 @@ fn run(args: &Args) -> Result<bool> {
         let setting = Setting { binary: &binary, scratch: &scratch, pace: Pace::of(args.quick) };
         if args.cluster {
             cluster::measure(&setting, args.quick, &mut figures)?;
+        } else if args.instructions {
+            instructions::measure(&setting, &args.hot, &mut figures)?;
+        } else if let Some(other) = &args.compare {
+            compare::measure(&setting, &program(Some(other))?, &args.hot, &mut figures)?;
         } else {
-            measure_program(args, &setting, &mut figures)?;
+            measure_program(args, &setting, &mut figures);
         }
     }
     figures.machine(&machine::describe(&scratch)?);
-    Ok(figures.all_reached())
+    Ok(match (figures.all_measured(), figures.all_reached()) {
+        (false, _) => ExitCode::from(EXIT_FAILED),
+        (true, false) => ExitCode::from(EXIT_SHORT),
+        (true, true) => ExitCode::SUCCESS,
+    })
 }
 
 fn program(named: Option<&Path>) -> Result<PathBuf> {
@@ -237,52 +274,49 @@ fn program(named: Option<&Path>) -> Result<PathBuf> {
     Ok(binary)
 }
 
-fn measure_program(args: &Args, setting: &Setting<'_>, figures: &mut Figures) -> Result<()> {
+/// A group that fails does not keep the others from being measured.
+fn measure_program(args: &Args, setting: &Setting<'_>, figures: &mut Figures) {
     let Setting { binary, scratch, pace } = *setting;
     let wanted = |group: Group| args.only.is_empty() || args.only.contains(&group);
+    let mut best = Best::default();
 
     if [Group::Product, Group::Category, Group::Operations].into_iter().any(wanted) {
-        progress("making a shop of 10,000 products");
-        let server = Server::demo(binary, &scratch.dir("pages")?).context("the shop did not start")?;
-        let products = catalogue::walk(&server).context("the catalogue could not be read")?;
-        if wanted(Group::Product) {
-            pages::product(&server, &products, pace, figures)?;
-        }
-        if wanted(Group::Category) {
-            pages::category(&server, &products, pace, figures)?;
-        }
-        if wanted(Group::Operations) {
-            operations::measure(&server, &products, pace, figures)?;
-        }
-        server.stop()?;
+        measure_pages(setting, wanted, figures).unwrap_or_else(|error| figures.failed("pages", &error));
     }
-    if wanted(Group::Durable) {
-        durable::measure_ports(scratch, pace, figures)?;
-        durable::measure_http(binary, scratch, pace, figures)?;
+    for group in Group::value_variants().iter().copied().filter(|group| wanted(*group)) {
+        let measured = match group {
+            // They share a shop.
+            Group::Product | Group::Category | Group::Operations => Ok(()),
+            Group::Durable => durable::measure_ports(scratch, pace, figures)
+                .and_then(|()| durable::measure_http(binary, scratch, pace, figures)),
+            Group::Start => start::measure(binary, scratch, pace, figures),
+            Group::Generator => generator::measure(setting, figures),
+            Group::Friday => friday::measure(setting, &mut best, figures),
+            Group::Overload => overload::measure(setting, &mut best, figures),
+            Group::Flash => flash::measure(setting, figures),
+            Group::Steady => steady::measure(setting, &mut best, figures),
+            Group::Sizes => sizes::measure(setting, args.large, figures),
+        };
+        let name = format!("{group:?}").to_lowercase();
+        measured.unwrap_or_else(|error| figures.failed(&name, &error));
     }
-    if wanted(Group::Start) {
-        start::measure(binary, scratch, pace, figures)?;
+}
+
+fn measure_pages(setting: &Setting<'_>, wanted: impl Fn(Group) -> bool, figures: &mut Figures) -> Result<()> {
+    let Setting { binary, scratch, pace } = *setting;
+    progress("making a shop of 10,000 products");
+    let server = Server::demo(binary, &scratch.dir("pages")?).context("the shop did not start")?;
+    let products = catalogue::walk(&server).context("the catalogue could not be read")?;
+    if wanted(Group::Product) {
+        pages::product(&server, &products, pace, figures)?;
     }
-    let mut best = Best::default();
-    if wanted(Group::Generator) {
-        generator::measure(setting, figures)?;
+    if wanted(Group::Category) {
+        pages::category(&server, &products, pace, figures)?;
     }
-    if wanted(Group::Friday) {
-        friday::measure(setting, &mut best, figures)?;
+    if wanted(Group::Operations) {
+        operations::measure(&server, &products, pace, figures)?;
     }
-    if wanted(Group::Overload) {
-        overload::measure(setting, &mut best, figures)?;
-    }
-    if wanted(Group::Flash) {
-        flash::measure(setting, figures)?;
-    }
-    if wanted(Group::Steady) {
-        steady::measure(setting, &mut best, figures)?;
-    }
-    if wanted(Group::Sizes) {
-        sizes::measure(setting, args.large, figures)?;
-    }
-    Ok(())
+    server.stop()
 }
 
 pub(crate) fn progress(what: &str) {

@@ -101,7 +101,7 @@ fn category_requests(load: &mut Load, products: &[Product]) -> Result<(Vec<Reque
 }
 
 /// Different queries, as many from each category, from narrow to wide ranges of prices.
-fn category_paths(products: &[Product]) -> Vec<String> {
+pub(crate) fn category_paths(products: &[Product]) -> Vec<String> {
     let categories: Vec<&[Product]> = products.chunk_by(|a, b| a.category == b.category).collect();
     let mut paths = BTreeSet::new();
     let mut step = 0;

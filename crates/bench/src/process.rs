@@ -5,7 +5,10 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Child, ChildStderr, ChildStdout, Command, ExitStatus},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -13,8 +16,9 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::EXIT_INTERRUPTED;
+
 const END_POLL: Duration = Duration::from_millis(5);
-const INTERRUPTED_EXIT_CODE: i32 = 130;
 
 /// A process that ends when it is dropped.
 pub(crate) struct Process(Child);
@@ -167,6 +171,33 @@ pub(crate) fn remove_with_signals(dir: &Path) {
 
 /// Ctrl-C and SIGTERM end the processes of this run, take its data away and end it.
 pub(crate) fn end_with_signals() -> Result<()> {
+    on_signal(|| {
+        let running = running();
+        running.ids.iter().for_each(|id| signal(*id, Signal::KILL));
+        running.dirs.iter().for_each(|dir| {
+            let _ = fs::remove_dir_all(dir);
+        });
+        std::process::exit(i32::from(EXIT_INTERRUPTED));
+    })
+}
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Ctrl-C and SIGTERM ask the processes of this run to end, which have processes of their own to end first. Whoever has
+/// started them asks [`is_interrupted`] when they have.
+pub(crate) fn pass_on_signals() -> Result<()> {
+    on_signal(|| {
+        INTERRUPTED.store(true, Ordering::Relaxed);
+        running().ids.iter().for_each(|id| signal(*id, Signal::TERM));
+    })
+}
+
+pub(crate) fn is_interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
+
+/// The first of Ctrl-C and SIGTERM.
+fn on_signal(act: impl FnOnce() + Send + 'static) -> Result<()> {
     use tokio::signal::unix::{SignalKind, signal as wait_for};
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let signals = {
@@ -178,12 +209,7 @@ pub(crate) fn end_with_signals() -> Result<()> {
         runtime.block_on(async {
             tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
         });
-        let running = running();
-        running.ids.iter().for_each(|id| signal(*id, Signal::KILL));
-        running.dirs.iter().for_each(|dir| {
-            let _ = fs::remove_dir_all(dir);
-        });
-        std::process::exit(INTERRUPTED_EXIT_CODE);
+        act();
     })?;
     Ok(())
 }

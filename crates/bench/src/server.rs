@@ -55,8 +55,18 @@ impl Server {
 
     /// What the program is asked to do, besides where to listen and where to keep data.
     pub(crate) fn start(binary: &Path, arguments: &[&str], data: &Path) -> Result<Self> {
+        Self::start_with(binary, arguments, data, &[])
+    }
+
+    /// The same, with variables of the environment.
+    pub(crate) fn start_with(
+        binary: &Path,
+        arguments: &[&str],
+        data: &Path,
+        variables: &[(&str, &str)],
+    ) -> Result<Self> {
         let mut command = Command::new(binary);
-        command.args(arguments);
+        command.args(arguments).envs(variables.iter().copied());
         Self::spawn(command, data)
     }
 

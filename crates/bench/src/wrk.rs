@@ -25,7 +25,7 @@ fn cause(program: &str) -> Option<String> {
     match command.status() {
         Ok(_) => None,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            Some(format!("{program} is missing: scripts/install-bench-tools or apt-get install wrk"))
+            Some(format!("{program} is missing: `make bench` installs it, or apt-get install wrk"))
         }
         Err(error) => Some(format!("{program} cannot be started: {error}")),
     }

@@ -43,6 +43,10 @@ pub(crate) struct ServeArgs {
     /// What this instance answers, where a shop is several behind a load balancer [default: all]
     #[arg(long, value_name = "ROLE", value_parser = clap::builder::PossibleValuesParser::new(Role::NAMES).try_map(|name| name.parse::<Role>()))]
     role: Option<Role>,
+    // What runs by the clock would make two counts of the same requests differ.
+    /// Answer requests and do nothing else: no reconciler, nothing is swept up. For counting instructions
+    #[arg(long, hide = true)]
+    no_background: bool,
 }
 
 // What a shop needs, whoever starts it.
@@ -112,6 +116,7 @@ struct Plan {
     config: Config,
     /// Seed and number of products to make.
     catalogue: Option<(u64, usize)>,
+    background: bool,
 }
 
 pub(crate) fn serve(args: ServeArgs) -> Result<()> {
@@ -119,7 +124,7 @@ pub(crate) fn serve(args: ServeArgs) -> Result<()> {
     if let Some(role) = args.role {
         config.role = role;
     }
-    run(Plan { config, catalogue: None })
+    run(Plan { config, catalogue: None, background: !args.no_background })
 }
 
 pub(crate) fn demo(args: DemoArgs) -> Result<()> {
@@ -130,7 +135,7 @@ pub(crate) fn demo(args: DemoArgs) -> Result<()> {
     if config.operator_token.is_none() {
         config.operator_token = Some(Secret(random_token()));
     }
-    run(Plan { config, catalogue: Some((args.seed, args.products)) })
+    run(Plan { config, catalogue: Some((args.seed, args.products)), background: true })
 }
 
 /// A shop that is not running, for an import.
@@ -176,7 +181,7 @@ fn check_role(role: Role, homes: &Homes<'_>) -> Result<()> {
 }
 
 async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
-    let Plan { config, catalogue } = plan;
+    let Plan { config, catalogue, background: has_background } = plan;
     let homes = Homes::new(&policy);
     let stop = Stop::on_signals()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -247,10 +252,13 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
 
     // Each by those who answer for what it is about; all of it may be done by several at the same time.
     let mut background = JoinSet::new();
-    if config.role.does(Role::Orders) {
+    if !has_background {
+        tracing::warn!("nothing is done in the background: this shop is for measurements only");
+    }
+    if config.role.does(Role::Orders) && has_background {
         background.spawn(run_reconciler(shop, stop.wait()));
     }
-    if homes.embedded().is_some() {
+    if homes.embedded().is_some() && has_background {
         background.spawn(sweep(store.clone(), clock.clone(), stop.wait()));
     }
     if let Some(striped) = homes.split_products(&servers).filter(|_| config.role.does(Role::Products)) {
