@@ -115,9 +115,12 @@ fn costs(setting: &Setting<'_>, shop: &Sized) -> Result<Costs> {
     Ok(Costs { mix, past, low })
 }
 
+/// A kind of cost, by its name.
+type Kind = (&'static str, fn(&Costs) -> Option<f64>);
+
 /// The figure is the growth of the mix, or of reads of the past if that is more.
 fn tell(name: &str, counts: [usize; 2], rounds: &[[Costs; 2]], figures: &mut Figures) {
-    let kinds: [(&str, fn(&Costs) -> Option<f64>); 3] = [
+    let kinds: [Kind; 3] = [
         ("mix", |costs| Some(costs.mix)),
         ("past", |costs| costs.past),
         ("low_rate", |costs| Some(costs.low)),

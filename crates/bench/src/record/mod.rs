@@ -38,6 +38,8 @@ pub(crate) struct Recording<'a> {
 }
 
 const POLL: Duration = Duration::from_millis(200);
+/// Lines that a section may be ahead of what is recorded.
+const LINES_MAX: usize = 1_000;
 /// How long something that a section has started may hold its output open after the section has ended.
 const OUTPUT_TIME_MAX: Duration = Duration::from_secs(20);
 const END_TIME_MAX: Duration = Duration::from_secs(120);
@@ -132,7 +134,7 @@ impl Tee {
 }
 
 fn lines_of(output: impl io::Read + Send + 'static) -> Result<Receiver<String>> {
-    let (sender, lines) = mpsc::channel();
+    let (sender, lines) = mpsc::sync_channel(LINES_MAX);
     thread::Builder::new().name("output".into()).spawn(move || {
         let mut output = BufReader::new(output);
         let mut line = Vec::new();

@@ -248,8 +248,11 @@ fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
     Ok(())
 }
 
-/// The first line, the headers but the length, and the body of a request or an answer; `None` at the end.
-fn read(from: &mut impl BufRead) -> io::Result<Option<(String, Vec<String>, Vec<u8>)>> {
+/// The first line, the headers but the length, and the body of a request or an answer.
+type Message = (String, Vec<String>, Vec<u8>);
+
+/// `None` at the end.
+fn read(from: &mut impl BufRead) -> io::Result<Option<Message>> {
     let mut lines = Vec::new();
     loop {
         let mut line = String::new();
