@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::support::process::program;
 
 /// How long to wait for what is certain to come.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Ends its servers however the test ends.
 struct Lab {

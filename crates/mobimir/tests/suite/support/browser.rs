@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use super::Client;
 
 /// How long a page may take to show what is expected of it.
-const WAIT_MAX: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(300);
 const GLANCE_EVERY: Duration = Duration::from_millis(50);
 /// Under this name WebDriver hands out elements.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";

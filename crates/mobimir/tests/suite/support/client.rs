@@ -1,7 +1,9 @@
 //! A client with one connection that is kept open.
 
 use std::{
+    collections::{BTreeMap, VecDeque},
     io,
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -14,6 +16,28 @@ use tokio::net::TcpStream;
 
 /// How long the same request is repeated before the test fails. It only ends a test that hangs.
 const UNSETTLED_MAX: Duration = Duration::from_secs(600);
+
+const READ_AFTER: &str = "read-after";
+/// Of the writes to one shop that were answered last: answers may overtake each other.
+const SEEN_MAX: usize = 16;
+
+/// What the people of a test have seen they tell each other: on real servers a page may be some seconds old for who has not
+/// seen anything, and tests are about what was just done.
+static SEEN: Mutex<BTreeMap<String, VecDeque<String>>> = Mutex::new(BTreeMap::new());
+
+fn seen(host: &str) -> Vec<String> {
+    let seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    seen.get(host).into_iter().flatten().cloned().collect()
+}
+
+fn saw(host: &str, token: String) {
+    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let tokens = seen.entry(host.to_owned()).or_default();
+    tokens.push_back(token);
+    if tokens.len() > SEEN_MAX {
+        tokens.pop_front();
+    }
+}
 
 /// A 503 fails the test, with the problem's text: nothing is wrong with the embedded store or with healthy
 /// servers. A test that kills or pauses servers says so by [`Client::tolerating_503`]; one about 503 itself
@@ -125,7 +149,14 @@ impl Client {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        self.exchange(request.body(Full::new(bytes)).unwrap()).await
+        for token in seen(&self.host) {
+            request = request.header(READ_AFTER, token);
+        }
+        let answer = self.exchange(request.body(Full::new(bytes)).unwrap()).await?;
+        if let Some(token) = answer.header(READ_AFTER) {
+            saw(&self.host, token.to_owned());
+        }
+        Ok(answer)
     }
 
     pub(crate) async fn exchange(&mut self, request: Request<Full<Bytes>>) -> io::Result<Answer> {

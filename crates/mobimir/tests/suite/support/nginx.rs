@@ -14,7 +14,7 @@ const CONFIGURATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/n
 const INSTANCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/nginx/mobimir");
 /// Where it is installed, and where shells of those who are not root do not look for it.
 const PROGRAMS: [&str; 2] = ["nginx", "/usr/sbin/nginx"];
-const START_MAX: Duration = Duration::from_secs(60);
+const START_MAX: Duration = Duration::from_secs(300);
 /// A port that was free may not be any more.
 const TRIES: usize = 5;
 
