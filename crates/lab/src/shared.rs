@@ -38,7 +38,8 @@ impl SharedServers {
 }
 
 impl Ring {
-    /// The ring that all tests of this run share, or one like it that ends with this value.
+    /// The ring that all tests of this run share, or one like it that ends with this value. A process has one such
+    /// value: another would not know of nodes that this one has started again.
     pub fn shared() -> Result<Self, LabError> {
         let Some(dir) = std::env::var_os(RING_VARIABLE) else { return Self::ephemeral(&ring_spec()) };
         let dir = Path::new(&dir);
@@ -47,7 +48,8 @@ impl Ring {
 }
 
 impl Mongo {
-    /// The replica set that all tests of this run share, or one like it that ends with this value.
+    /// The replica set that all tests of this run share, or one like it that ends with this value. A process has one such
+    /// value: another would not know of members that this one has started again.
     pub fn shared() -> Result<Self, LabError> {
         let Some(dir) = std::env::var_os(MONGO_VARIABLE) else {
             return Self::ephemeral(&mongo_spec());

@@ -8,7 +8,7 @@ use std::{
     path::Path,
     process::Stdio,
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -49,14 +49,9 @@ products_max = 60
 stock_at_least = 10000
 "#;
 
-/// One shop for all of them: each run brings its own people.
-fn shop() -> &'static str {
-    static SHOP: OnceLock<(Process, TempDir)> = OnceLock::new();
-    let (shop, _) = SHOP.get_or_init(|| {
-        let dir = TempDir::new().unwrap();
-        (Process::start(&["demo", "--products", "60"], &dir.path().join("data"), &[]), dir)
-    });
-    &shop.host
+/// A shop for the runs of one test, which come one after the other: who else buys there would be taken for a lie.
+fn shop(dir: &TempDir) -> Process {
+    Process::start(&["demo", "--products", "60"], &dir.path().join("data"), &[])
 }
 
 /// Runs the load through a proxy: its exit code, what it printed, its report.
@@ -67,6 +62,8 @@ fn run(liar: &Liar, out: &Path, more: &[&str]) -> (Option<i32>, String, Value) {
     let mut command = program();
     command.args(["load", "run", "--rate", "500", "--connections", "6", "--check-reads", "1"]);
     command.args(["--settle", "1s", "--seed", &seed, "--target", &format!("http://{}", liar.host)]);
+    // How long answers take is no matter of these tests.
+    command.args(["--read-p99", "60s", "--write-p99", "60s"]);
     command.arg("--profile").arg(profile).arg("--out").arg(out).args(more);
     command.env("MOBIMIR_OPERATOR_TOKEN", OPERATOR).stdout(Stdio::piped()).stderr(Stdio::piped());
     ended(command.spawn().unwrap(), out)
@@ -76,10 +73,10 @@ fn run(liar: &Liar, out: &Path, more: &[&str]) -> (Option<i32>, String, Value) {
 #[test]
 fn every_lie_is_caught_and_named() {
     let dir = TempDir::new().unwrap();
-    let out = dir.path().join("report");
+    let (out, shop) = (dir.path().join("report"), shop(&dir));
     let mut missed = Vec::new();
     for (what, name, lie) in LIES {
-        let liar = Liar::start(shop(), behaviour(lie));
+        let liar = Liar::start(&shop.host, behaviour(lie));
         let (code, said, report) = run(&liar, &out, &[]);
         let findings = &report["findings"];
         let rule = &findings["answers"][name];
@@ -105,9 +102,9 @@ fn every_lie_is_caught_and_named() {
 #[test]
 fn the_truth_is_no_lie() {
     let dir = TempDir::new().unwrap();
-    let out = dir.path().join("report");
+    let (out, shop) = (dir.path().join("report"), shop(&dir));
     let honest: Behaviour = Arc::new(|exchange| exchange.forward());
-    let liar = Liar::start(shop(), honest);
+    let liar = Liar::start(&shop.host, honest);
     let (code, said, report) = run(&liar, &out, &[]);
     // A machine with too much to do may not send all of the plan; everything else has to be right all the same.
     let valid = report["sent_share"].as_f64().unwrap() >= 0.999;
@@ -125,7 +122,7 @@ fn the_truth_is_no_lie() {
             let answer = exchange.forward()?;
             if cuts { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(answer) }
         });
-        let liar = Liar::start(shop(), cutting);
+        let liar = Liar::start(&shop.host, cutting);
         // What was cut off while an order was placed is settled by the shop in its own time.
         let (code, said, report) = run(&liar, &out, &["--allow-errors", "--settle", "75s"]);
         let valid = report["sent_share"].as_f64().unwrap() >= 0.999;
@@ -139,12 +136,12 @@ fn the_truth_is_no_lie() {
 #[test]
 fn a_run_without_an_order_is_not_good() {
     let dir = TempDir::new().unwrap();
-    let out = dir.path().join("report");
+    let (out, shop) = (dir.path().join("report"), shop(&dir));
     let closed: Behaviour = Arc::new(|exchange| {
         let aborted = || Answer::new(409, &json!({ "code": "checkout_aborted", "status": 409 }));
         if exchange.asked.is("POST", "/v1/orders") { Ok(aborted()) } else { exchange.forward() }
     });
-    let liar = Liar::start(shop(), closed);
+    let liar = Liar::start(&shop.host, closed);
     let (code, said, report) = run(&liar, &out, &["--allow-errors"]);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("- no order was acknowledged"), "{said}");

@@ -307,6 +307,13 @@ impl World {
     pub(crate) async fn act(&self, entity: &str, action: &str) {
         let path = format!("/v1/ops/migrations/{entity}/{action}");
         let started = Instant::now();
+        let before = loop {
+            if let Some(record) = self.record(entity).await {
+                break record.phase;
+            }
+            assert!(started.elapsed() < PATIENCE, "nobody knows where {entity} is");
+            tokio::time::sleep(PAUSE).await;
+        };
         loop {
             for instance in self.instances.iter().filter(|instance| instance.process.is_some()) {
                 let mut operator = Client::with_token(&instance.host, OPERATOR);
@@ -314,6 +321,11 @@ impl World {
                 // It may be refused, or somebody who works on it has written at the same moment.
                 if let Some(answer) = answer.ok().filter(|answer| answer.status != 503) {
                     assert!(answer.status == 200 || answer.status == 409, "{answer:?}");
+                    return;
+                }
+                // It may have been taken all the same, and to ask again would be one step more.
+                let now = self.record(entity).await;
+                if now.is_none_or(|now| now.is_on_its_way || now.phase != before) {
                     return;
                 }
             }

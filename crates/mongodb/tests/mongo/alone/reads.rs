@@ -9,7 +9,7 @@ mod oracle;
 mod own_writes;
 
 use std::{
-    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -23,7 +23,7 @@ use mobimir_core::{
 use mobimir_lab::Mongo;
 use mobimir_mongodb::{Deployment, MongoConfig, schema};
 
-use crate::support::PATIENCE;
+use crate::support::{self, PATIENCE};
 
 /// The operations that the tests read under, with their budgets in seconds.
 const BUDGETS: [(ReadOperation, i64); 4] = [
@@ -33,13 +33,11 @@ const BUDGETS: [(ReadOperation, i64); 4] = [
     (ReadOperation::Analytics, 100),
 ];
 
-/// Three members that all vote, for tests that one at a time may do with it what they like.
-static SET: LazyLock<Mongo> = LazyLock::new(|| Mongo::shared().expect("a replica set can be started"));
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-fn voting_set() -> (&'static Mongo, MutexGuard<'static, ()>) {
-    let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    (&SET, turn)
+/// Three members that all vote, for tests that one at a time may do with it what they like. It is the value that all tests
+/// of this process have: another one would not know which members were started again.
+fn voting_set() -> (&'static Mongo, support::Alone) {
+    let alone = support::alone();
+    (alone.mongo, alone)
 }
 
 fn block_on<T>(test: impl Future<Output = T>) -> T {
