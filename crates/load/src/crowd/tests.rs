@@ -133,7 +133,7 @@ fn out_of_stock_is_right_when_so_much_may_be_sold() {
 #[test]
 fn a_listing_may_have_a_new_product_and_must_have_the_known_ones() {
     let row = |product: u32| line(product, 0);
-    let range = crate::goods::PriceRange { category: 0, low_kopecks: 103_00, high_kopecks: 109_00 };
+    let range = crate::goods::PriceRange { category: 0, low_kopecks: 10_300, high_kopecks: 10_900 };
     let new = r#"{"product_id":"new","name":"New","category":"Category 0","price":"105.00"}"#.to_owned();
     let verdict = |rows: &[String]| {
         let mut crowd = crowd();

@@ -49,19 +49,22 @@ products_max = 60
 stock_at_least = 10000
 "#;
 
+/// How long to wait for what is not settled, where everything is.
+const AT_ONCE: &str = "1s";
+
 /// A shop for the runs of one test, which come one after the other: who else buys there would be taken for a lie.
 fn shop(dir: &TempDir) -> Process {
     Process::start(&["demo", "--products", "60"], &dir.path().join("data"), &[])
 }
 
 /// Runs the load through a proxy: its exit code, what it printed, its report.
-fn run(liar: &Liar, out: &Path, more: &[&str]) -> (Option<i32>, String, Value) {
+fn run(liar: &Liar, out: &Path, settle: &str, more: &[&str]) -> (Option<i32>, String, Value) {
     static SEEDS: AtomicU64 = AtomicU64::new(1);
     let (profile, seed) = (out.with_extension("toml"), SEEDS.fetch_add(1, Ordering::SeqCst).to_string());
     std::fs::write(&profile, PROFILE).unwrap();
     let mut command = program();
     command.args(["load", "run", "--rate", "500", "--connections", "6", "--check-reads", "1"]);
-    command.args(["--settle", "1s", "--seed", &seed, "--target", &format!("http://{}", liar.host)]);
+    command.args(["--settle", settle, "--seed", &seed, "--target", &format!("http://{}", liar.host)]);
     // How long answers take is no matter of these tests.
     command.args(["--read-p99", "60s", "--write-p99", "60s"]);
     command.arg("--profile").arg(profile).arg("--out").arg(out).args(more);
@@ -77,7 +80,7 @@ fn every_lie_is_caught_and_named() {
     let mut missed = Vec::new();
     for (what, name, lie) in LIES {
         let liar = Liar::start(&shop.host, behaviour(lie));
-        let (code, said, report) = run(&liar, &out, &[]);
+        let (code, said, report) = run(&liar, &out, AT_ONCE, &[]);
         let findings = &report["findings"];
         let rule = &findings["answers"][name];
         let example = &rule["example"];
@@ -105,7 +108,7 @@ fn the_truth_is_no_lie() {
     let (out, shop) = (dir.path().join("report"), shop(&dir));
     let honest: Behaviour = Arc::new(|exchange| exchange.forward());
     let liar = Liar::start(&shop.host, honest);
-    let (code, said, report) = run(&liar, &out, &[]);
+    let (code, said, report) = run(&liar, &out, AT_ONCE, &[]);
     // A machine with too much to do may not send all of the plan; everything else has to be right all the same.
     let valid = report["sent_share"].as_f64().unwrap() >= 0.999;
     assert_eq!(code, Some(if valid { 0 } else { 1 }), "{said}");
@@ -124,7 +127,7 @@ fn the_truth_is_no_lie() {
         });
         let liar = Liar::start(&shop.host, cutting);
         // What was cut off while an order was placed is settled by the shop in its own time.
-        let (code, said, report) = run(&liar, &out, &["--allow-errors", "--settle", "75s"]);
+        let (code, said, report) = run(&liar, &out, "75s", &["--allow-errors"]);
         let valid = report["sent_share"].as_f64().unwrap() >= 0.999;
         assert_eq!(code, Some(if valid { 0 } else { 1 }), "{said}");
         assert!(report["totals"]["failed"].as_u64().unwrap() > 0, "nothing was cut: {said}");
@@ -142,7 +145,7 @@ fn a_run_without_an_order_is_not_good() {
         if exchange.asked.is("POST", "/v1/orders") { Ok(aborted()) } else { exchange.forward() }
     });
     let liar = Liar::start(&shop.host, closed);
-    let (code, said, report) = run(&liar, &out, &["--allow-errors"]);
+    let (code, said, report) = run(&liar, &out, AT_ONCE, &["--allow-errors"]);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("- no order was acknowledged"), "{said}");
     assert_eq!(report["findings"]["answers_wrong"], 0, "{said}");
