@@ -27,7 +27,7 @@ test-fast: tools ## the tests that need no server
 lint: need-cargo ## formatting and lints
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
-	$(CARGO) clippy --package mobimir --no-default-features --all-targets -- --deny warnings
+	$(CARGO) clippy --package mobimir --no-default-features -- --deny warnings
 
 bench: bench-tools ## all figures in one piece, in about 80 minutes, recorded in docs/benchmarks; ONLY="mongo start" measures those sections
 	$(CARGO) build --release --package mobimir --package mobimir-bench
