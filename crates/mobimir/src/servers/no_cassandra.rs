@@ -13,7 +13,7 @@ use mobimir_shop::BucketCount;
 use crate::{config::CassandraConfig, not_built_in};
 
 /// There is no connection to a cluster.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) enum Cassandra {}
 
 impl Cassandra {

@@ -17,7 +17,7 @@ use mobimir_core::{
 use crate::{config::MongodbConfig, not_built_in};
 
 /// There is no connection to a deployment.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) enum Mongodb {}
 
 impl Mongodb {
