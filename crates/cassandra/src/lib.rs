@@ -19,7 +19,7 @@ mod stamps;
 mod turns;
 
 pub use self::{
-    carts::{CartOptions, CassandraCarts},
+    carts::{CartOptions, CassandraCarts, OrderCovers},
     cluster::{Cluster, ConnectError},
     config::ClusterConfig,
     link::{DcState, RequestLog, RequestSeen, StatementKind},

@@ -81,9 +81,6 @@ struct PartRecord {
     product: Id,
     #[n(6)]
     quantity: u64,
-    /// The group it will become, and since when that is announced.
-    #[n(7)]
-    group: Option<RememberedRecord>,
 }
 
 #[derive(Encode, Decode)]
@@ -172,7 +169,6 @@ impl From<&Part> for PartRecord {
             is_set: part.is_set,
             product: Id(part.product.0),
             quantity: part.quantity,
-            group: part.group.map(|(group, since)| RememberedRecord { id: Id(group.0), at: At(since) }),
         }
     }
 }
@@ -187,7 +183,6 @@ impl From<PartRecord> for Part {
             is_set: record.is_set,
             product: ProductId(record.product.0),
             quantity: record.quantity,
-            group: record.group.map(|group| (ChangeId(group.id.0), group.at.0)),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! add that runs beside a clear survives it. Changes keep their ids when a guest's cart is merged into a user's,
 //! so a merge may be repeated.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::{
     id::{ChangeId, IdSet, OrderId, ProductId, SessionId, UserId},
@@ -16,9 +16,12 @@ use crate::{
 /// Changes that are stored apart before they are packed into one.
 pub const UNPACKED_CHANGES_MAX: usize = 32;
 
-/// How long packed parts keep their own ids after the id of the group they will become has been announced, so that
-/// whoever read the cart before (a set, a checkout) can still name them. Far longer than any request takes.
-pub const PART_IDENTITY_MS: i64 = 120_000;
+/// Live changes of one cart. Every one keeps its own id for ever, so what a cart takes in a store grows with them.
+/// Soft: adds that run beside each other, and a merge, which loses nothing, may go beyond it.
+pub const CART_CHANGES_MAX: usize = 5_000;
+
+/// Ids that a packed cart remembers as gone. Beyond it the oldest are forgotten before [`KEY_MEMORY_MS`] is over.
+pub const REMEMBERED_IDS_MAX: usize = 4 * CART_CHANGES_MAX;
 
 /// How long a change made under an idempotency key is remembered, so that a retry does not count again.
 pub const KEY_MEMORY_MS: i64 = 25 * 3_600_000;
@@ -90,12 +93,10 @@ pub struct Packed {
     pub zone: Option<(Zone, Timestamp)>,
 }
 
-/// What one change adds to a line.
+/// What one change adds to a line, under the id of that change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     pub id: ChangeId,
-    /// What it will be part of, and since when everybody who reads the cart is told so.
-    pub group: Option<(ChangeId, Timestamp)>,
     pub at: Timestamp,
     pub origin: Owner,
     pub keyed: bool,
@@ -118,6 +119,9 @@ pub struct StoredCart {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CartView {
     pub lines: Vec<CartLine>,
+    /// Lines of live changes that add up to nothing. Nobody is shown them, but who replaces or clears them covers them,
+    /// or they would stay for ever.
+    pub empty_lines: Vec<CartLine>,
     pub geo_zone: Option<Zone>,
 }
 
@@ -146,8 +150,20 @@ impl CartView {
         self.line(product).map_or(0, |line| line.quantity)
     }
 
+    /// The live changes of a line, whether it adds up to something or not.
+    pub fn made_of_line(&self, product: ProductId) -> Vec<ChangeId> {
+        let line = self.lines.iter().chain(&self.empty_lines).find(|line| line.product == product);
+        line.map(|line| line.made_of.clone()).unwrap_or_default()
+    }
+
+    /// All live changes of the cart.
     pub fn made_of(&self) -> Vec<ChangeId> {
-        self.lines.iter().flat_map(|line| line.made_of.iter().copied()).collect()
+        let lines = self.lines.iter().chain(&self.empty_lines);
+        lines.flat_map(|line| line.made_of.iter().copied()).collect()
+    }
+
+    pub fn live_changes(&self) -> usize {
+        self.lines.iter().chain(&self.empty_lines).map(|line| line.made_of.len()).sum()
     }
 }
 
@@ -162,8 +178,6 @@ impl CartPosition {
 }
 
 /// Folds changes, in whatever order they come, to the cart they make.
-///
-/// A line whose parts will become a group is made of the group, too: who covers the line covers it under either name.
 pub fn fold(changes: &[CartChange]) -> CartView {
     let live = live_parts(changes);
     let standing = standing_sets(&live);
@@ -176,107 +190,76 @@ pub fn fold(changes: &[CartChange]) -> CartView {
             (*first_at, *first_id) = (part.at, part.id);
         }
         line.made_of.push(part.id);
-        line.made_of.extend(part.group.map(|(group, _)| group));
         if !part.is_set || standing.get(&(part.product, part.origin)) == Some(&part.id) {
             line.quantity = line.quantity.saturating_add(part.quantity);
         }
     }
-    let mut lines: Vec<_> = lines.into_values().filter(|(_, _, line)| line.quantity > 0).collect();
+    let mut lines: Vec<_> = lines.into_values().collect();
     lines.sort_by_key(|(at, id, _)| (*at, *id));
-    let mut lines: Vec<CartLine> = lines.into_iter().map(|(_, _, line)| line).collect();
-    for line in &mut lines {
+    let lines = lines.into_iter().map(|(_, _, mut line)| {
         line.made_of.sort_unstable();
-        line.made_of.dedup();
-    }
-    CartView { lines, geo_zone: last_zone(changes).map(|(zone, _)| zone) }
+        line
+    });
+    let (lines, empty_lines) = lines.partition(|line| line.quantity > 0);
+    CartView { lines, empty_lines, geo_zone: last_zone(changes).map(|(zone, _)| zone) }
 }
 
 /// Packs changes into one that folds to the same cart, now and together with any change to come.
+///
+/// What is live keeps its own id, however often and however long ago it was packed: whoever read the cart days before
+/// can still cover what they saw, and a merge that meets a change packed and unpacked counts it once. That holds
+/// for sets that add nothing, too: one that another outranks comes back when that one is covered, and one that removes
+/// a line outranks those that are still to arrive. Whoever changes the line covers them all.
+///
+/// What is covered is forgotten, unless its id can come again: under its key, or because it has not arrived yet. In a
+/// guest's cart every covered id is remembered, because a merge may have copied the change before it was covered.
 pub fn pack(id: ChangeId, owner: Owner, changes: &[CartChange], now: Timestamp) -> CartChange {
-    let live = live_parts(changes);
-    let mut known = IdSet::default();
-    for change in changes {
-        known.insert(change.id);
-        if let Effect::Packed(packed) = &change.effect {
-            known.extend(packed.parts.iter().map(|part| part.id));
-        }
-    }
-    let live_ids: IdSet<ChangeId> = live.iter().map(|part| part.id).collect();
+    let parts = live_parts(changes);
+    let live: IdSet<ChangeId> = parts.iter().map(|part| part.id).collect();
+    let is_guest = matches!(owner, Owner::Guest(_));
 
+    let mut known = IdSet::default();
     let mut remembered = BTreeMap::<ChangeId, Timestamp>::new();
     let mut remember = |id: ChangeId, at: Timestamp| {
         let since = remembered.entry(id).or_insert(at);
         *since = (*since).max(at);
     };
+    let mut remember_dead = |id: ChangeId, at: Timestamp, keyed: bool, is_part: bool| {
+        known.insert(id);
+        if live.contains(&id) {
+            return;
+        }
+        if keyed {
+            remember(id, at);
+        }
+        if is_guest && is_part {
+            remember(id, now);
+        }
+    };
+    for change in changes {
+        let is_part = matches!(change.effect, Effect::Add { .. } | Effect::Set { .. });
+        remember_dead(change.id, change.at, change.keyed, is_part);
+        if let Effect::Packed(packed) = &change.effect {
+            packed.parts.iter().for_each(|part| remember_dead(part.id, part.at, part.keyed, true));
+        }
+    }
     for change in changes {
         match &change.effect {
             // What is covered but has not arrived may still arrive.
             Effect::Set { covers, .. } | Effect::Cover { covers, .. } => {
-                covers.iter().filter(|id| !known.contains(id)).for_each(|id| remember(*id, change.at));
+                covers.iter().filter(|id| !known.contains(id)).for_each(|id| remember(*id, now));
             }
-            Effect::Packed(packed) => {
-                packed.remembered.iter().for_each(|(id, at)| remember(*id, *at));
-                let dead_keyed =
-                    packed.parts.iter().filter(|part| part.keyed && !live_ids.contains(&part.id));
-                dead_keyed.for_each(|part| remember(part.id, part.at));
-            }
+            Effect::Packed(packed) => packed.remembered.iter().for_each(|(id, at)| remember(*id, *at)),
             Effect::Add { .. } => {}
-        }
-        if change.keyed && !live_ids.contains(&change.id) {
-            remember(change.id, change.at);
         }
     }
     remembered.retain(|_, at| now.since(*at) < KEY_MEMORY_MS);
-
-    // In two steps, so that nobody is left with a name that means nothing: first a part is told which group it will
-    // become, and keeps its own id beside it; when all who read the cart before must be done, the group is one part.
-    // What was made under a key keeps its own id as long as the key is remembered: whoever has the key can name the change
-    // without having read the cart. Its group waits for it, and so does a line with such a set: which of several sets stands
-    // must follow from all of them.
-    let standing = standing_sets(&live);
-    let keeps_id = |part: &Part| part.keyed && now.since(part.at) < KEY_MEMORY_MS;
-    let mut waiting_groups = IdSet::<ChangeId>::default();
-    let mut waiting_lines = BTreeSet::<ProductId>::new();
-    for part in live.iter().filter(|part| keeps_id(part)) {
-        waiting_groups.extend(part.group.map(|(group, _)| group));
-        waiting_lines.extend(part.is_set.then_some(part.product));
+    let mut remembered: Vec<(ChangeId, Timestamp)> = remembered.into_iter().collect();
+    if remembered.len() > REMEMBERED_IDS_MAX {
+        remembered.sort_unstable_by_key(|(id, at)| (std::cmp::Reverse(*at), *id));
+        remembered.truncate(REMEMBERED_IDS_MAX);
     }
-    let is_waiting = |part: &Part, group: ChangeId| {
-        waiting_groups.contains(&group) || waiting_lines.contains(&part.product)
-    };
-    let mut parts = Vec::new();
-    let mut grown_together = BTreeMap::<ChangeId, Part>::new();
-    for part in &live {
-        match part.group {
-            Some((group, announced_at))
-                if now.since(announced_at) >= PART_IDENTITY_MS && !is_waiting(part, group) =>
-            {
-                let counts = !part.is_set || standing.get(&(part.product, part.origin)) == Some(&part.id);
-                let quantity = if counts { part.quantity } else { 0 };
-                let whole = grown_together.entry(group).or_insert(Part {
-                    id: group,
-                    group: None,
-                    at: part.at,
-                    origin: owner,
-                    keyed: false,
-                    is_set: false,
-                    product: part.product,
-                    quantity: 0,
-                });
-                whole.at = whole.at.min(part.at);
-                whole.quantity = whole.quantity.saturating_add(quantity);
-            }
-            Some(_) => parts.push(*part),
-            None if keeps_id(part) => parts.push(*part),
-            None => {
-                let group =
-                    ChangeId(crate::id::derived("cart-packed", &[id.as_bytes(), part.product.as_bytes()]));
-                parts.push(Part { group: Some((group, now)), ..*part });
-            }
-        }
-    }
-    parts.extend(grown_together.into_values().filter(|part| part.quantity > 0));
-    let packed = Packed { parts, remembered: remembered.into_iter().collect(), zone: last_zone(changes) };
+    let packed = Packed { parts, remembered, zone: last_zone(changes) };
     CartChange { id, at: now, origin: owner, keyed: false, effect: Effect::Packed(packed) }
 }
 
@@ -294,7 +277,7 @@ pub fn is_known(changes: &[CartChange], id: ChangeId) -> bool {
     })
 }
 
-/// What the change with this id added to which line, as far as that is still told apart.
+/// What the change with this id added to which line, while it is live or unpacked.
 pub fn added_by(changes: &[CartChange], id: ChangeId) -> Option<(ProductId, u64)> {
     changes.iter().find_map(|change| match &change.effect {
         Effect::Add { product, quantity, .. } if change.id == id => Some((*product, *quantity)),
@@ -305,12 +288,27 @@ pub fn added_by(changes: &[CartChange], id: ChangeId) -> Option<(ProductId, u64)
     })
 }
 
-/// Whether all that a change of another cart brings is known here.
-pub fn has_arrived(changes: &[CartChange], brought: &CartChange) -> bool {
-    match &brought.effect {
-        Effect::Packed(packed) => packed.parts.iter().all(|part| is_known(changes, part.id)),
-        _ => is_known(changes, brought.id),
+/// Whether all that changes of another cart bring is known here, and nothing that they cover is live.
+pub fn has_arrived(changes: &[CartChange], brought: &[CartChange]) -> bool {
+    let live: IdSet<ChangeId> = live_parts(changes).iter().map(|part| part.id).collect();
+    let mut known = live.clone();
+    for change in changes {
+        known.insert(change.id);
+        if let Effect::Packed(packed) = &change.effect {
+            known.extend(packed.parts.iter().map(|part| part.id));
+            known.extend(packed.remembered.iter().map(|(id, _)| *id));
+        }
     }
+    brought.iter().all(|change| match &change.effect {
+        Effect::Packed(packed) => {
+            packed.parts.iter().all(|part| known.contains(&part.id))
+                && !packed.remembered.iter().any(|(id, _)| live.contains(id))
+        }
+        Effect::Set { covers, .. } | Effect::Cover { covers, .. } => {
+            known.contains(&change.id) && !covers.iter().any(|id| live.contains(id))
+        }
+        Effect::Add { .. } => known.contains(&change.id),
+    })
 }
 
 /// Per line and origin: of several sets that did not know each other one stands, and adds come on top.
@@ -326,9 +324,9 @@ fn standing_sets(live: &[Part]) -> BTreeMap<(ProductId, Owner), ChangeId> {
 /// A guest's changes as they go into the user's cart: under their own ids, and remembered from the time of the merge
 /// on, so that looking at the guest's cart once more adds nothing twice.
 ///
-/// What the guest has replaced or taken out stays behind, and only that it is covered goes along. Where the cart was packed
-/// it is forgotten, so whoever looks there first and then where it was not would take it for something new, and leave
-/// out what covers it as known.
+/// What the guest has replaced or taken out stays behind, and only that it is covered goes along: as the change that
+/// covers it, or, where the cart was packed, as an id that it remembers. So it does not matter in which looks the cart was
+/// packed, nor whether a look copied what was covered later.
 pub fn for_merge(changes: &[CartChange], merged_at: Timestamp) -> Vec<CartChange> {
     let zone_named_last = last_zone(changes);
     let live: IdSet<ChangeId> = live_parts(changes).iter().map(|part| part.id).collect();
@@ -373,19 +371,15 @@ fn live_parts(changes: &[CartChange]) -> Vec<Part> {
         }
     }
     let mut live = Vec::with_capacity(changes.len());
-    let grouped_away = |part: &Part, covered: &IdSet<ChangeId>| {
-        part.group.is_some_and(|(group, _)| covered.contains(&group))
-    };
     // An id that has been seen, too, is covered: a change counts once, however often it is there.
     let mut take = |part: Part| {
-        if !grouped_away(&part, &covered) && covered.insert(part.id) {
+        if covered.insert(part.id) {
             live.push(part);
         }
     };
     for change in changes {
         let part = |product, quantity, is_set| Part {
             id: change.id,
-            group: None,
             at: change.at,
             origin: change.origin,
             keyed: change.keyed,

@@ -3,9 +3,14 @@
 //! It lives beside the stock. Every move is a conditional update on the record's version, so of all runs that race
 //! (a retry, a second instance, the reconciler) exactly one wins each decision, and everybody else reads it here.
 
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+
 use crate::{
     cart::Owner,
-    id::{AttemptId, ChangeId, OrderId, UserId},
+    id::{AttemptId, ChangeId, OrderId, ProductId, UserId},
+    money::Money,
     order::{Order, OrderLine, OrderStatus},
     product::{Decision, Verdict},
     time::{Timestamp, Version},
@@ -19,6 +24,11 @@ pub const PAYMENT_METHOD_CHARS_MAX: usize = 64;
 
 /// How long whoever took a decision has to act on it before the reconciler does.
 pub const SETTLE_GRACE_MS: i64 = 5_000;
+
+/// How long a checkout that could not be finished waits for the reconciler's next try: as long as it has
+/// waited so far, so that each wait is about twice the one before, within these.
+pub const RETRY_AFTER_MS_MIN: i64 = 1_000;
+pub const RETRY_AFTER_MS_MAX: i64 = 10_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkout {
@@ -48,7 +58,11 @@ pub struct Checkout {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CartTake {
     pub owner: Owner,
+    /// The cart's changes that are ordered, which no other order may take (CRT-4).
     pub covers: Vec<ChangeId>,
+    /// The last order that took anything from this cart when it was read. The cart's claim must still stand on it, or on an
+    /// aborted checkout that has the same `after`, when this order claims the cart.
+    pub after: Option<OrderId>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +85,10 @@ pub enum AbortReason {
     },
     /// Nobody finished it before the deadline.
     Expired,
+    /// Another order took the cart first.
+    CartOrdered {
+        by: OrderId,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +115,91 @@ pub enum Fate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the checkout has been decided otherwise")]
 pub struct Decided;
+
+/// What an order asks for. Its hash tells a retry from another request under the same idempotency key.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    pub geo_zone: Zone,
+    /// Without lines, the cart.
+    pub items: Option<&'a [(ProductId, u64)]>,
+    pub shipping_address: Option<&'a str>,
+    pub payment_method: Option<&'a str>,
+}
+
+/// The first byte that is hashed. Another one makes every retry across a deploy a mismatch.
+const REQUEST_HASH_VERSION: u8 = 1;
+
+impl Asked<'_> {
+    /// Of a tag, a length and the bytes of every field that is there. A field that is added later gets a new
+    /// tag, and changes nothing for requests without it. Lines of one product count together, in any order.
+    pub fn hash(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        hash.update([REQUEST_HASH_VERSION]);
+        let mut field = |tag: u8, bytes: &[u8]| {
+            hash.update([tag]);
+            hash.update((bytes.len() as u64).to_be_bytes());
+            hash.update(bytes);
+        };
+        field(1, self.geo_zone.as_str().as_bytes());
+        if let Some(items) = self.items {
+            let mut lines: BTreeMap<ProductId, u64> = BTreeMap::new();
+            for (product, quantity) in items {
+                let sum = lines.entry(*product).or_default();
+                *sum = sum.saturating_add(*quantity);
+            }
+            let mut bytes = Vec::with_capacity(lines.len() * 24);
+            for (product, quantity) in lines {
+                bytes.extend_from_slice(product.as_bytes());
+                bytes.extend_from_slice(&quantity.to_be_bytes());
+            }
+            field(2, &bytes);
+        }
+        if let Some(address) = self.shipping_address {
+            field(3, address.as_bytes());
+        }
+        if let Some(method) = self.payment_method {
+            field(4, method.as_bytes());
+        }
+        hash.finalize().into()
+    }
+}
+
+/// A digest of the lines and prices that a shopper was shown, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShownLines([u8; SHOWN_BYTES]);
+
+const SHOWN_BYTES: usize = 12;
+
+impl ShownLines {
+    pub fn of(lines: impl IntoIterator<Item = (ProductId, u64, Money)>) -> Self {
+        let mut hash = Sha256::new();
+        for (product, quantity, price) in lines {
+            hash.update(product.as_bytes());
+            hash.update(quantity.to_be_bytes());
+            hash.update(price.kopecks().to_be_bytes());
+        }
+        let mut digest = [0; SHOWN_BYTES];
+        digest.copy_from_slice(&hash.finalize()[..SHOWN_BYTES]);
+        Self(digest)
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut digest = [0; SHOWN_BYTES];
+        if text.len() != 2 * SHOWN_BYTES || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return None;
+        }
+        for (at, byte) in digest.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
+        }
+        Some(Self(digest))
+    }
+}
+
+impl std::fmt::Display for ShownLines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
 
 impl Checkout {
     /// `open -> committed`, naming the run whose holds count.
@@ -140,6 +243,27 @@ impl Checkout {
     /// All consequences of what has been decided so far are written.
     pub fn settled(&self, now: Timestamp) -> Checkout {
         self.moved(now, |c| c.due_at = None)
+    }
+
+    /// The same decision, for the reconciler to come back to later, after others that are due.
+    pub fn postponed(&self, now: Timestamp) -> Checkout {
+        let waited_ms = now.since(self.decided_by());
+        let retry_after_ms = waited_ms.clamp(RETRY_AFTER_MS_MIN, RETRY_AFTER_MS_MAX);
+        self.moved(now, |c| c.due_at = Some(now.plus_ms(retry_after_ms)))
+    }
+
+    /// Since when there is something to finish, however often that was tried in vain and postponed.
+    pub fn unfinished_since(&self) -> Option<Timestamp> {
+        self.due_at.map(|due_at| due_at.min(self.decided_by().plus_ms(SETTLE_GRACE_MS)))
+    }
+
+    /// When the last decision fell; of one whose time is not kept, the latest time at which it should have.
+    fn decided_by(&self) -> Timestamp {
+        match (&self.state, &self.fate) {
+            (CheckoutState::Committed { .. }, Fate::Cancelled { at, .. }) => *at,
+            (CheckoutState::Committed { at, .. }, _) => *at,
+            (CheckoutState::Open | CheckoutState::Aborted { .. }, _) => self.deadline,
+        }
     }
 
     /// The same record under a new version: whoever read the old one can no longer decide by it.
@@ -195,5 +319,107 @@ impl Checkout {
         next.version = self.version.next(now);
         change(&mut next);
         next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Debug, PartialEq)]
+    struct Request {
+        zone: &'static str,
+        items: Option<BTreeMap<u128, u64>>,
+        address: Option<String>,
+        method: Option<String>,
+    }
+
+    impl Request {
+        fn lines(&self) -> Option<Vec<(ProductId, u64)>> {
+            let line = |(id, quantity): (&u128, &u64)| (ProductId(uuid::Uuid::from_u128(*id)), *quantity);
+            self.items.as_ref().map(|items| items.iter().map(line).collect())
+        }
+
+        fn hash_with(&self, lines: Option<&[(ProductId, u64)]>) -> [u8; 32] {
+            Asked {
+                geo_zone: Zone::parse(self.zone).unwrap(),
+                items: lines,
+                shipping_address: self.address.as_deref(),
+                payment_method: self.method.as_deref(),
+            }
+            .hash()
+        }
+
+        fn hash(&self) -> [u8; 32] {
+            self.hash_with(self.lines().as_deref())
+        }
+    }
+
+    prop_compose! {
+        // Few values each, so that two requests are often the same, or differ in one field.
+        fn any_request()(
+            zone in prop::sample::select(vec!["MSK", "SPB"]),
+            items in prop::option::of(prop::collection::btree_map(0..3u128, 1..3u64, 0..3)),
+            address in prop::option::of(prop::sample::select(vec!["", "a", "ab"])),
+            method in prop::option::of(prop::sample::select(vec!["", "a", "b"])),
+        ) -> Request {
+            Request { zone, items, address: address.map(str::to_owned), method: method.map(str::to_owned) }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn requests_have_one_hash_if_they_ask_for_the_same(one in any_request(), other in any_request()) {
+            prop_assert_eq!(one == other, one.hash() == other.hash());
+            prop_assert_eq!(one.hash(), one.clone().hash());
+        }
+
+        #[test]
+        fn lines_of_one_product_count_together_in_any_order(request in any_request(), turn in 0..6usize) {
+            let mut single: Vec<(ProductId, u64)> = Vec::new();
+            for (product, quantity) in request.lines().unwrap_or_default() {
+                single.extend((0..quantity).map(|_| (product, 1)));
+            }
+            let turn = turn % single.len().max(1);
+            single.rotate_left(turn);
+            let lines = request.items.is_some().then_some(single.as_slice());
+            prop_assert_eq!(request.hash_with(lines), request.hash());
+        }
+
+        #[test]
+        fn what_was_shown_survives_a_form(
+            lines in prop::collection::vec((any::<u128>(), any::<u64>()), 0..4),
+        ) {
+            let price = Money::from_kopecks(100);
+            let line = |(id, quantity)| (ProductId(uuid::Uuid::from_u128(id)), quantity, price);
+            let shown = ShownLines::of(lines.into_iter().map(line));
+            prop_assert_eq!(ShownLines::parse(&shown.to_string()), Some(shown));
+        }
+    }
+
+    /// A retry may reach a later release than the first request did.
+    #[test]
+    fn the_hash_of_a_request_stays_the_same_in_every_release() {
+        let hex = |hash: [u8; 32]| hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let cart = Request { zone: "MSK", items: None, address: None, method: None };
+        insta::assert_snapshot!(hex(cart.hash()), @"15c55f088fabe38feb2dc7c65e88cb3ed296d6f38f9880988fe1da6c3f580e68");
+        let lines = Request {
+            zone: "SPB",
+            items: Some(BTreeMap::from([(1, 2), (7, 1)])),
+            address: Some("Невский пр., 1".to_owned()),
+            method: Some("card".to_owned()),
+        };
+        insta::assert_snapshot!(hex(lines.hash()), @"6272a3ea62ef7925ed50f6c33e69a85036cf02b61e7b407fa1f8a345847e8616");
+    }
+
+    #[test]
+    fn only_a_digest_is_one() {
+        for bad in
+            ["", "00", "zz0000000000000000000000", "+10000000000000000000000", "ё00000000000000000000000"]
+        {
+            assert_eq!(ShownLines::parse(bad), None, "{bad}");
+        }
     }
 }

@@ -12,8 +12,10 @@ pub enum Invariant {
     Crt1,
     Crt2,
     Crt3,
+    Crt4,
     Ses1,
     Ses2,
+    Ses3,
     Mig1,
     Mig2,
     Mig3,
@@ -21,7 +23,7 @@ pub enum Invariant {
 }
 
 impl Invariant {
-    pub const ALL: [Invariant; 14] = [
+    pub const ALL: [Invariant; 16] = [
         Self::Stk1,
         Self::Stk2,
         Self::Ord1,
@@ -30,8 +32,10 @@ impl Invariant {
         Self::Crt1,
         Self::Crt2,
         Self::Crt3,
+        Self::Crt4,
         Self::Ses1,
         Self::Ses2,
+        Self::Ses3,
         Self::Mig1,
         Self::Mig2,
         Self::Mig3,
@@ -48,8 +52,10 @@ impl Invariant {
             Self::Crt1 => "CRT-1",
             Self::Crt2 => "CRT-2",
             Self::Crt3 => "CRT-3",
+            Self::Crt4 => "CRT-4",
             Self::Ses1 => "SES-1",
             Self::Ses2 => "SES-2",
+            Self::Ses3 => "SES-3",
             Self::Mig1 => "MIG-1",
             Self::Mig2 => "MIG-2",
             Self::Mig3 => "MIG-3",
@@ -71,8 +77,16 @@ impl Invariant {
             Self::Crt1 => "concurrent changes of a cart all count",
             Self::Crt2 => "a merge at login loses nothing and applies once",
             Self::Crt3 => "no cart outlives its TTL, no guest cart its session",
+            Self::Crt4 => {
+                "what one cart change put in is ordered at most once, over any number of instances, keys, \
+                 crashes and lost answers"
+            }
             Self::Ses1 => "an expired or revoked session is refused",
             Self::Ses2 => "a refresh token works once; using it again ends its whole family",
+            Self::Ses3 => {
+                "a token just issued works on every instance at once; one that was ended is refused \
+                 everywhere within session_cache_s"
+            }
             Self::Mig1 => {
                 "no acknowledged write is lost in any phase, through any crash, advance or rollback"
             }

@@ -59,6 +59,12 @@ pub type StoreResult<T> = Result<T, StoreError>;
 /// Products with their stock, and the checkout records that decide over it.
 #[async_trait]
 pub trait ProductStore: Send + Sync {
+    /// What time it is by the clock of the store, when it is `now` by that of the caller. Deadlines of checkouts are set and
+    /// judged by it, so that instances whose clocks differ agree on them. A store in the caller's process has the same clock.
+    fn clock(&self, now: Timestamp) -> Timestamp {
+        now
+    }
+
     /// Inserts all products whose id is new; returns how many were.
     async fn insert(&self, products: Vec<Product>) -> StoreResult<usize>;
 
@@ -120,6 +126,13 @@ pub trait ProductStore: Send + Sync {
 
     /// Records whose `due_at` lies before `now`, the longest due first.
     async fn due_checkouts(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<Checkout>>;
+
+    /// The checkout that last claimed the user's cart, whatever became of it.
+    async fn cart_claim(&self, user: UserId) -> StoreResult<Option<OrderId>>;
+
+    /// Compare-and-set of the claim, from `expected` to `order`; returns whether `order` holds the claim now. Claiming twice
+    /// is claiming once: an order that holds the claim already gets `true`.
+    async fn claim_cart(&self, user: UserId, expected: Option<OrderId>, order: OrderId) -> StoreResult<bool>;
 }
 
 #[async_trait]
@@ -244,6 +257,12 @@ pub trait SessionStore: Send + Sync {
 
     /// A session that has not expired; it may have been revoked or closed.
     async fn get(&self, id: SessionId, now: Timestamp) -> StoreResult<Option<Session>>;
+
+    /// The same, read where updates are decided: it sees every update that was acknowledged to anybody. A store in which
+    /// every read does needs no other.
+    async fn get_decided(&self, id: SessionId, now: Timestamp) -> StoreResult<Option<Session>> {
+        self.get(id, now).await
+    }
 
     /// The live sessions of a user, newest first.
     async fn by_user(

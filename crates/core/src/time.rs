@@ -228,9 +228,33 @@ impl<'de> Deserialize<'de> for Month {
     }
 }
 
+/// A moment by both clocks of a machine, to measure how old something in memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    pub wall: Timestamp,
+    pub boot_ms: i64,
+}
+
+impl Moment {
+    /// Milliseconds since `earlier`, by the clock that has advanced further: the wall clock can be set back,
+    /// and the boot clock of a virtual machine can stand still while the machine does.
+    pub fn since(self, earlier: Moment) -> i64 {
+        self.wall.since(earlier.wall).max(self.boot_ms.saturating_sub(earlier.boot_ms))
+    }
+}
+
 /// Where the edges get the time from.
 pub trait Clock: Send + Sync {
     fn now(&self) -> Timestamp;
+
+    /// Milliseconds since the machine was started, suspended time included. Nobody sets this clock.
+    fn boot_ms(&self) -> i64 {
+        self.now().as_millis()
+    }
+
+    fn moment(&self) -> Moment {
+        Moment { wall: self.now(), boot_ms: self.boot_ms() }
+    }
 }
 
 /// The machine's clock.
@@ -242,25 +266,44 @@ impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_millis(jiff::Timestamp::now().as_millisecond())
     }
+
+    fn boot_ms(&self) -> i64 {
+        // The monotonic clock does not count the time for which the machine was suspended.
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        time.tv_sec.saturating_mul(1000).saturating_add(time.tv_nsec / 1_000_000)
+    }
 }
 
 /// A clock that stands still until it is moved, for tests.
 #[derive(Debug)]
-pub struct ManualClock(AtomicI64);
+pub struct ManualClock {
+    wall_ms: AtomicI64,
+    boot_ms: AtomicI64,
+}
 
 impl ManualClock {
     pub fn at(start: Timestamp) -> Self {
-        Self(AtomicI64::new(start.as_millis()))
+        Self { wall_ms: AtomicI64::new(start.as_millis()), boot_ms: AtomicI64::new(0) }
     }
 
     pub fn advance_ms(&self, ms: i64) {
-        self.0.fetch_add(ms, Ordering::SeqCst);
+        self.shift_wall_ms(ms);
+        self.boot_ms.fetch_add(ms, Ordering::SeqCst);
+    }
+
+    /// Sets the wall clock forward or back, as an administrator or NTP does.
+    pub fn shift_wall_ms(&self, ms: i64) {
+        self.wall_ms.fetch_add(ms, Ordering::SeqCst);
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
-        Timestamp::from_millis(self.0.load(Ordering::SeqCst))
+        Timestamp::from_millis(self.wall_ms.load(Ordering::SeqCst))
+    }
+
+    fn boot_ms(&self) -> i64 {
+        self.boot_ms.load(Ordering::SeqCst)
     }
 }
 
@@ -307,6 +350,24 @@ mod tests {
         for bad in ["2025-13", "2025", "2025-1", "11-2025", "2025-11-01", ""] {
             assert!(Month::parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn an_age_is_that_of_the_clock_that_advanced_further() {
+        let clock = ManualClock::at(Timestamp::from_millis(1_000_000));
+        let earlier = clock.moment();
+        clock.advance_ms(500);
+        assert_eq!(clock.moment().since(earlier), 500);
+        clock.shift_wall_ms(-10_000);
+        assert_eq!(clock.moment().since(earlier), 500, "the wall clock was set back");
+        clock.shift_wall_ms(70_000);
+        assert_eq!(clock.moment().since(earlier), 60_500, "the boot clock stood still");
+    }
+
+    #[test]
+    fn the_boot_clock_of_the_machine_moves_forward() {
+        let earlier = SystemClock.boot_ms();
+        assert!(earlier > 0 && SystemClock.boot_ms() >= earlier);
     }
 
     proptest! {

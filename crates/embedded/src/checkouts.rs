@@ -1,9 +1,9 @@
-//! Checkout records on the engine, and which of them are due.
+//! Checkout records on the engine, which of them are due, and which of them claimed a cart.
 
 use fjall::Readable;
 use mobimir_core::{
     checkout::Checkout,
-    id::OrderId,
+    id::{OrderId, UserId},
     ports::StoreResult,
     time::{Timestamp, Version},
 };
@@ -12,7 +12,7 @@ use crate::{
     EmbeddedStore,
     engine::{Space, Txn},
     error::{damaged, read_failed},
-    records::{self, checkout, checkout_due},
+    records::{self, cart_claim, checkout, checkout_due},
 };
 
 impl EmbeddedStore {
@@ -61,6 +61,31 @@ impl EmbeddedStore {
                 due.push(checkout::decode(id, &record)?);
             }
             Ok(due)
+        })
+        .await
+    }
+
+    pub(crate) async fn cart_claim_get(&self, user: UserId) -> StoreResult<Option<OrderId>> {
+        self.read_in_place(move |shared| {
+            let found = shared.tables.get(&cart_claim::key(user))?;
+            found.map(|bytes| cart_claim::decode(user, &bytes)).transpose()
+        })
+        .await
+    }
+
+    pub(crate) async fn cart_claim_set(
+        &self,
+        user: UserId,
+        expected: Option<OrderId>,
+        order: OrderId,
+    ) -> StoreResult<bool> {
+        self.write(move |_, txn| {
+            let stored = txn.get(&cart_claim::key(user))?;
+            let claim = stored.map(|bytes| cart_claim::decode(user, &bytes)).transpose()?;
+            if claim == expected {
+                txn.put(cart_claim::key(user), cart_claim::encode(order));
+            }
+            Ok(claim == expected || claim == Some(order))
         })
         .await
     }

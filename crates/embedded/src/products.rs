@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use mobimir_core::{
     checkout::Checkout,
-    id::{OrderId, ProductId},
+    id::{OrderId, ProductId, UserId},
     page::Page,
     ports::{ProductStore, StoreResult},
     product::{
@@ -200,6 +200,14 @@ impl ProductStore for EmbeddedStore {
 
     async fn due_checkouts(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<Checkout>> {
         self.checkouts_due(now, limit).await
+    }
+
+    async fn cart_claim(&self, user: UserId) -> StoreResult<Option<OrderId>> {
+        self.cart_claim_get(user).await
+    }
+
+    async fn claim_cart(&self, user: UserId, expected: Option<OrderId>, order: OrderId) -> StoreResult<bool> {
+        self.cart_claim_set(user, expected, order).await
     }
 }
 

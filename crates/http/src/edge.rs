@@ -1,7 +1,7 @@
 //! What happens to every request before and after its handler: whether it is let in, a request id, a time limit, a caught panic, what its
 //! sender has seen and has written, a count and a line in the log.
 
-use std::{any::Any, net::SocketAddr, panic::AssertUnwindSafe, time::Instant};
+use std::{any::Any, net::SocketAddr, panic::AssertUnwindSafe, sync::Arc, time::Instant};
 
 use axum::{
     Router,
@@ -11,11 +11,17 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::FutureExt;
-use http::{HeaderName, HeaderValue, StatusCode, header};
-use prometheus_client::metrics::gauge::Gauge;
+use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use tower::ServiceExt;
 
-use crate::{admission::Class, extract::Asker, problem::Problem, read_after, state::AppState, storefront};
+use crate::{
+    admission::Class,
+    extract::Asker,
+    problem::Problem,
+    read_after,
+    state::{AppState, Inner},
+    storefront,
+};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID_CHARS_MAX: usize = 64;
@@ -32,7 +38,14 @@ impl App {
         Self { state, router }
     }
 
-    pub async fn answer(&self, mut request: Request<Body>, peer: Option<SocketAddr>) -> Response {
+    /// A request that may write is handled to its end, or to its deadline, also when the caller stops
+    /// waiting: a client that hangs up drops this future, and a write that is dropped halfway is one of which
+    /// nobody knows whether it still arrives, for which a handover has to wait.
+    ///
+    /// Reads are handled in place, without the cost of a task. Dropping one leaves nothing in doubt: what a
+    /// read has written for later (a packed cart, the time of a session's last activity) is written by a task
+    /// of its own.
+    pub async fn answer(&self, request: Request<Body>, peer: Option<SocketAddr>) -> Response {
         let started = Instant::now();
         let inner = &self.state.inner;
         let class = Class::of(request.method(), request.uri().path());
@@ -44,7 +57,28 @@ impl App {
             response.headers_mut().insert(REQUEST_ID, request_id(&request));
             return response;
         }
-        let _in_flight = InFlight::one_more(&metrics.in_flight);
+        // Counted before it is spawned, and until it has ended, whoever still waits for it.
+        let in_flight = InFlight::one_more(inner.clone());
+        if matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
+            return self.handle(request, peer, class, started, in_flight).await;
+        }
+        let app = self.clone();
+        let handled = tokio::spawn(async move { app.handle(request, peer, class, started, in_flight).await });
+        handled.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "the task of a request failed");
+            Problem::internal().into_response()
+        })
+    }
+
+    async fn handle(
+        &self,
+        mut request: Request<Body>,
+        peer: Option<SocketAddr>,
+        class: Class,
+        started: Instant,
+        _in_flight: InFlight,
+    ) -> Response {
+        let inner = &self.state.inner;
         let method = request.method().clone();
         let path = tracing::enabled!(tracing::Level::DEBUG).then(|| request.uri().path().to_owned());
         let id = request_id(&request);
@@ -92,19 +126,22 @@ impl App {
     }
 }
 
-/// A request that is being answered. It ends when the answer is there, and also when nobody waits for it any more.
-struct InFlight<'a>(&'a Gauge);
+/// A request that is being handled. It ends with the handling, or for a read when nobody waits for it any
+/// more.
+struct InFlight(Arc<Inner>);
 
-impl<'a> InFlight<'a> {
-    fn one_more(gauge: &'a Gauge) -> Self {
-        gauge.inc();
-        Self(gauge)
+impl InFlight {
+    fn one_more(inner: Arc<Inner>) -> Self {
+        inner.metrics.in_flight.inc();
+        Self(inner)
     }
 }
 
-impl Drop for InFlight<'_> {
+impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.dec();
+        if self.0.metrics.in_flight.dec() == 1 {
+            self.0.idle.notify_waiters();
+        }
     }
 }
 
@@ -155,14 +192,21 @@ fn words(panic: &(dyn Any + Send)) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::oneshot;
+
     use super::*;
     use crate::{limits::Limits, test_app::app};
 
-    /// A request that never ends.
-    fn endless() -> Request {
-        let never = futures_util::stream::pending::<Result<bytes::Bytes, std::io::Error>>();
+    /// A request whose body does not come. As on a connection, it fails when the client is gone.
+    fn endless() -> (Request, oneshot::Sender<()>) {
+        let (client, gone) = oneshot::channel();
+        let broken = async {
+            let _ = gone.await;
+            Err::<bytes::Bytes, _>(std::io::Error::from(std::io::ErrorKind::ConnectionReset))
+        };
         let request = Request::post("/v1/users").header(header::CONTENT_TYPE, "application/json");
-        request.body(Body::from_stream(never)).expect("a request")
+        let body = Body::from_stream(futures_util::stream::once(broken));
+        (request.body(body).expect("a request"), client)
     }
 
     #[tokio::test]
@@ -173,7 +217,8 @@ mod tests {
             app.answer(request.expect("a request"), None)
         };
         assert_eq!(ask("/v1/categories").await.status(), StatusCode::OK);
-        let mut under_way = Box::pin(app.answer(endless(), None));
+        let (request, client) = endless();
+        let mut under_way = Box::pin(app.answer(request, None));
         assert!(futures_util::poll!(&mut under_way).is_pending());
         let refused = ask("/v1/categories").await;
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
@@ -189,7 +234,8 @@ mod tests {
         assert!(String::from_utf8_lossy(&page).contains("очень много покупателей"));
         // Whoever watches is always let in.
         assert_eq!(ask("/healthz").await.status(), StatusCode::OK);
-        drop(under_way);
+        drop((under_way, client));
+        app.state.inner.until_idle().await;
         assert_eq!(ask("/v1/categories").await.status(), StatusCode::OK);
         let body = axum::body::to_bytes(refused.into_body(), usize::MAX).await.expect("a body");
         let problem: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
@@ -201,11 +247,12 @@ mod tests {
     async fn a_request_that_nobody_waits_for_is_not_counted_any_more() {
         let app = app(Limits::default());
         for _ in 0..10 {
-            let mut answer = Box::pin(app.answer(endless(), None));
+            let (request, client) = endless();
+            let mut answer = Box::pin(app.answer(request, None));
             assert!(futures_util::poll!(&mut answer).is_pending());
             assert_eq!(app.state.inner.metrics.in_flight.get(), 1);
-            drop(answer);
-            assert_eq!(app.state.inner.metrics.in_flight.get(), 0);
+            drop((answer, client));
+            app.state.inner.until_idle().await;
         }
     }
 }

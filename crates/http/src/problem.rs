@@ -5,13 +5,16 @@ use std::sync::LazyLock;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
-use mobimir_core::{checkout::ShortLine, ports::StoreError, product::ProductError, user::UserError};
+use mobimir_core::{
+    checkout::ShortLine, id::OrderId, ports::StoreError, product::ProductError, user::UserError,
+};
 use mobimir_shop::{
     CartError, CatalogueError, LoginError, MoveOrderError, PlaceOrderError, RefreshError, RegisterError,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
+use uuid::Uuid;
 
 use crate::role::Role;
 
@@ -31,6 +34,9 @@ pub(crate) struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Object>>)]
     lines: Option<Value>,
+    /// Of `cart_ordered` and `empty_cart`: the order that took the cart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    order_id: Option<Uuid>,
     #[serde(skip)]
     retry_after_s: Option<u64>,
     #[serde(skip)]
@@ -48,6 +54,7 @@ impl Problem {
             code,
             detail: detail.into(),
             lines: None,
+            order_id: None,
             retry_after_s: None,
             replayed: false,
         }
@@ -122,6 +129,11 @@ impl Problem {
 
     pub(crate) fn retry_after(mut self, seconds: u64) -> Self {
         self.retry_after_s = Some(seconds);
+        self
+    }
+
+    fn order(mut self, order: Option<OrderId>) -> Self {
+        self.order_id = order.map(|order| order.0);
         self
     }
 
@@ -275,6 +287,7 @@ impl From<CartError> for Problem {
                 Self::out_of_stock(&[ShortLine { product_id, requested, available }])
             }
             CartError::Mismatch => Self::unprocessable("idempotency_mismatch", error),
+            CartError::Full => Self::unprocessable("cart_full", error),
             CartError::Store(error) => error.into(),
         }
     }
@@ -283,7 +296,13 @@ impl From<CartError> for Problem {
 impl From<PlaceOrderError> for Problem {
     fn from(error: PlaceOrderError) -> Self {
         match error {
-            PlaceOrderError::EmptyCart => Self::conflict("empty_cart", error),
+            PlaceOrderError::EmptyCart { ordered_by } => {
+                Self::conflict("empty_cart", error).order(ordered_by)
+            }
+            PlaceOrderError::CartOrdered { by, replayed } => {
+                Self::conflict("cart_ordered", error).order(Some(by)).replayed(replayed)
+            }
+            PlaceOrderError::Changed => Self::conflict("order_changed", error),
             PlaceOrderError::UnknownProduct(_) => Self::unprocessable("unknown_product", error),
             PlaceOrderError::UnknownZone(_) => Self::unknown_zone(error.to_string()),
             PlaceOrderError::TooManyLines(_) | PlaceOrderError::TooMany { .. } => {

@@ -54,7 +54,12 @@ pub async fn serve(app: App, listener: TcpListener, stopped: impl Future<Output 
     } else {
         drop(listener);
     }
-    let finished = server.graceful.shutdown();
+    let Server { app, graceful, .. } = server;
+    let finished = async {
+        graceful.shutdown().await;
+        // Writes whose clients have hung up were accepted, too, and have no connection any more.
+        app.state.inner.until_idle().await;
+    };
     tokio::time::timeout(Duration::from_millis(limits.shutdown_ms_max), finished).await.is_ok()
 }
 
@@ -138,16 +143,36 @@ fn last_ones(listener: TcpListener) -> Vec<(TcpStream, SocketAddr)> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::{collections::BTreeMap, time::Instant};
 
+    use async_trait::async_trait;
+    use futures_util::FutureExt;
+    use mobimir_core::{
+        cart::{CartChange, CartPosition, Owner, StoredCart},
+        money::Money,
+        page::Page,
+        ports::{CartStore, StoreResult},
+        time::{SystemClock, Timestamp},
+    };
+    use mobimir_migrate::{
+        migrating::MigratingCarts,
+        phase::{Control, Phase},
+        standing::Standing,
+        timing::Timing,
+    };
+    use mobimir_shop::{ClientInfo, NewProduct};
+    use mobimir_testkit::model::ModelStore;
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
-        sync::oneshot,
+        sync::{Notify, oneshot},
         task::JoinHandle,
     };
 
     use super::*;
-    use crate::{limits::Limits, test_app::app};
+    use crate::{
+        limits::Limits,
+        test_app::{app, state_over},
+    };
 
     /// Longer than any test takes.
     const LONG_MS: u64 = 120_000;
@@ -159,11 +184,15 @@ mod tests {
     }
 
     async fn served(limits: Limits) -> Served {
+        served_by(app(limits)).await
+    }
+
+    async fn served_by(app: App) -> Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let stopped = async { stopped.await.unwrap_or_default() };
-        Served { address, stop, ended: tokio::spawn(serve(app(limits), listener, stopped)) }
+        Served { address, stop, ended: tokio::spawn(serve(app, listener, stopped)) }
     }
 
     async fn ask(stream: &mut TcpStream, path: &str) -> String {
@@ -237,5 +266,103 @@ mod tests {
         served.stop.send(()).unwrap();
         assert!(served.ended.await.unwrap());
         assert_eq!(idle.read(&mut [0]).await.unwrap(), 0);
+    }
+
+    /// Carts that are written to when the test says so.
+    struct SlowCarts {
+        carts: MigratingCarts,
+        asked: Notify,
+        may_write: Notify,
+    }
+
+    #[async_trait]
+    impl CartStore for SlowCarts {
+        async fn append(
+            &self,
+            owner: Owner,
+            changes: Vec<CartChange>,
+            expires_at: Timestamp,
+            now: Timestamp,
+        ) -> StoreResult<()> {
+            self.asked.notify_one();
+            self.may_write.notified().await;
+            self.carts.append(owner, changes, expires_at, now).await
+        }
+
+        async fn read(&self, owner: Owner, now: Timestamp) -> StoreResult<Option<StoredCart>> {
+            CartStore::read(&self.carts, owner, now).await
+        }
+
+        async fn untouched(
+            &self,
+            untouched_since: Timestamp,
+            after: Option<CartPosition>,
+            limit: usize,
+            now: Timestamp,
+        ) -> StoreResult<Page<(Owner, StoredCart), CartPosition>> {
+            self.carts.untouched(untouched_since, after, limit, now).await
+        }
+    }
+
+    /// A client that hangs up drops the waiting and not the work: the write is done, its permit is answered
+    /// so that a handover does not have to wait for it, and a shutdown waits for it as for any request that
+    /// was accepted.
+    #[tokio::test]
+    async fn a_write_whose_client_hangs_up_is_finished() {
+        let standing = Standing::new(&Timing::default());
+        let until = Instant::now() + Duration::from_millis(LONG_MS);
+        let dual_write = Control { phase: Phase::DualWrite, epoch: 3, ..Control::default() };
+        standing.follow(&dual_write, until.into());
+        let movables = ModelStore::movables();
+        let carts = Arc::new(SlowCarts {
+            carts: MigratingCarts::new(movables.carts, standing.clone(), Arc::new(SystemClock)),
+            asked: Notify::new(),
+            may_write: Notify::new(),
+        });
+        let mut stores = ModelStore::stores();
+        stores.carts = carts.clone();
+        let state = state_over(stores, Limits::default());
+        let shop = state.shop.clone();
+        let zone = *shop.settings().zones.first().unwrap();
+        let product = NewProduct {
+            name: "Чайник".to_owned(),
+            category: "Кухня".to_owned(),
+            price: Money::from_kopecks(100),
+            attributes: BTreeMap::new(),
+            stock: BTreeMap::from([(zone, 5)]),
+        };
+        let product = shop.add_product(product).await.unwrap();
+        let guest = shop.start_guest_session(ClientInfo::default()).await.unwrap();
+
+        let inner = state.inner.clone();
+        let served = served_by(crate::app(state)).await;
+        let mut client = TcpStream::connect(served.address).await.unwrap();
+        let body = format!(r#"{{"product_id":"{}","quantity":2}}"#, product.id);
+        let request = format!(
+            "POST /v1/cart/items HTTP/1.1\r\nhost: shop\r\nauthorization: Bearer {}\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            guest.token,
+            body.len()
+        );
+        client.write_all(request.as_bytes()).await.unwrap();
+        carts.asked.notified().await;
+        drop(client);
+        while inner.metrics.connections.get() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(inner.metrics.in_flight.get(), 1, "it is counted until its work ends");
+        served.stop.send(()).unwrap();
+        refused(served.address).await;
+        assert!(!served.ended.is_finished(), "a shutdown waits for it");
+
+        carts.may_write.notify_one();
+        assert!(served.ended.await.unwrap());
+        assert_eq!(inner.metrics.in_flight.get(), 0);
+        let caller = shop.authenticate(&guest.token).await.unwrap().unwrap();
+        let cart = shop.cart(&caller).await.unwrap();
+        assert_eq!(cart.items.iter().map(|item| item.quantity).collect::<Vec<_>>(), [2]);
+        let handover = Control { phase: Phase::Handover, epoch: 4, ..Control::default() };
+        standing.follow(&handover, until.into());
+        assert!(standing.drained(4).now_or_never().is_some(), "no write is in doubt");
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     io::Write,
     net::IpAddr,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -15,6 +16,7 @@ use mobimir_core::{
 };
 use mobimir_migrate::service::Migration;
 use mobimir_shop::Shop;
+use tokio::sync::Notify;
 
 use crate::{
     admission::Admission, latency::Latency, limits::Limits, metrics::Metrics, product_json::ProductJson,
@@ -39,6 +41,8 @@ pub(crate) struct Inner {
     pub(crate) products: ProductJson,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) policy: serde_json::Value,
+    /// Notified whenever no request is in flight.
+    pub(crate) idle: Notify,
     /// The end was asked for.
     ending: AtomicBool,
 }
@@ -50,6 +54,19 @@ impl Inner {
 
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Relaxed)
+    }
+
+    /// Waits until no request is in flight, those included whose clients have hung up.
+    pub(crate) async fn until_idle(&self) {
+        loop {
+            let mut idle = pin!(self.idle.notified());
+            // Before the count is read, so that no end after that is missed.
+            idle.as_mut().enable();
+            if self.metrics.in_flight.get() == 0 {
+                return;
+            }
+            idle.await;
+        }
     }
 }
 
@@ -110,6 +127,7 @@ impl AppState {
             products: ProductJson::new(),
             backend: backend.into(),
             policy,
+            idle: Notify::new(),
             ending: AtomicBool::new(false),
         };
         Self {

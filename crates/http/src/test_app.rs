@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mobimir_core::time::SystemClock;
+use mobimir_core::{ports::Stores, time::SystemClock};
 use mobimir_shop::{Shop, ShopSettings};
 use mobimir_testkit::model::ModelStore;
 
@@ -25,7 +25,11 @@ impl Backend for Silent {
 }
 
 pub(crate) fn state(limits: Limits) -> AppState {
-    let shop = Shop::new(ModelStore::stores(), Arc::new(SystemClock), ShopSettings::default());
+    state_over(ModelStore::stores(), limits)
+}
+
+pub(crate) fn state_over(stores: Stores, limits: Limits) -> AppState {
+    let shop = Shop::new(stores, Arc::new(SystemClock), ShopSettings::default());
     AppState::new(shop, &[], limits, Box::new(Silent), serde_json::Value::Null)
 }
 

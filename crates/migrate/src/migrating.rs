@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use mobimir_core::{
     moving::{Side, Whole, WholeCart, WholeOrder, WholeSession},
     ports::{CartStore, OrderStore, SessionStore, StoreError, StoreResult},
+    reading,
     time::Clock,
 };
 
@@ -120,45 +121,62 @@ impl<W: Whole, P: ?Sized> Migrating<W, P> {
     }
 
     /// Runs a write of these keys in the store that decides now, and has them copied if that is so.
+    ///
+    /// The write runs in a task of its own from the moment it has its permit. Whoever stops waiting for it (a
+    /// client that hangs up, a request past its deadline) does not leave it in doubt: it ends with what the
+    /// store says, so a handover does not have to wait until it cannot arrive any more, and its mark is
+    /// closed.
     async fn write<T, F, Fut>(&self, keys: Vec<W::Key>, work: F) -> StoreResult<T>
     where
+        T: Send + 'static,
         F: FnOnce(Arc<P>) -> Fut + Send,
-        Fut: Future<Output = StoreResult<T>> + Send,
+        Fut: Future<Output = StoreResult<T>> + Send + 'static,
         P: Send + Sync,
     {
         let permit = self.standing.begin_write().await?;
         let side = self.side(permit.store)?;
         let port = if permit.mirrored { &side.tracked } else { &side.port };
+        // Also what failed is copied: it may have happened. What did not has left no mark, and copying it
+        // does no harm. While the other store is not open here, its mark is what others find it by. It is
+        // done all the same.
+        let mirror = if permit.mirrored { self.mirror_of(permit.store).ok().cloned() } else { None };
         // Nobody waits in a handover for longer than this, so no write may take longer.
-        let answer = tokio::time::timeout(self.standing.write_timeout(), work(port.clone())).await;
-        let answer = answer.unwrap_or_else(|_| {
-            Err(StoreError::Unknown {
-                what: "a write took too long and was given up".to_owned(),
-                source: None,
-            })
-        });
-        if permit.mirrored {
-            // Also what failed: it may have happened. What did not has left no mark, and copying it does no harm.
-            // While the other store is not open here, its mark is what others find it by. It is done all the same.
-            if let Ok(mirror) = self.mirror_of(permit.store) {
+        let work = tokio::time::timeout(self.standing.write_timeout(), work(port.clone()));
+        let written = tokio::spawn(reading::under(reading::current(), async move {
+            let answer =
+                work.await.unwrap_or_else(|_| Err(given_up("a write took too long and was given up")));
+            if let Some(mirror) = mirror {
                 keys.into_iter().for_each(|key| mirror.written(key));
             }
+            if !matches!(answer, Err(StoreError::Unknown { .. })) {
+                permit.answered();
+            }
+            answer
+        }));
+        match written.await {
+            Ok(answer) => answer,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Err(given_up("a write was given up because the process ends")),
+            },
         }
-        if !matches!(answer, Err(StoreError::Unknown { .. })) {
-            permit.answered();
-        }
-        answer
     }
+}
+
+fn given_up(what: &str) -> StoreError {
+    StoreError::Unknown { what: what.to_owned(), source: None }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
+    use async_trait::async_trait;
     use mobimir_core::{
-        cart::{CartChange, Effect, Owner},
+        cart::{CartChange, CartPosition, Effect, Owner, StoredCart},
         id::{self, ChangeId, ProductId, UserId},
-        time::SystemClock,
+        page::Page,
+        time::{SystemClock, Timestamp},
     };
     use mobimir_testkit::model::ModelStore;
     use tokio::time::Instant;
@@ -182,5 +200,74 @@ mod tests {
         carts.append(owner, vec![change], now.plus_s(3_600), now).await.unwrap();
         assert_eq!(moving.backlog().await.unwrap().entities, 1);
         assert_eq!(CartStore::read(&carts, owner, now).await.unwrap().unwrap().changes.len(), 1);
+    }
+
+    /// Answers after a while.
+    struct SlowCarts(Arc<dyn CartStore>);
+
+    const ANSWERS_AFTER: Duration = Duration::from_millis(20);
+
+    #[async_trait]
+    impl CartStore for SlowCarts {
+        async fn append(
+            &self,
+            owner: Owner,
+            changes: Vec<CartChange>,
+            expires_at: Timestamp,
+            now: Timestamp,
+        ) -> StoreResult<()> {
+            tokio::time::sleep(ANSWERS_AFTER).await;
+            self.0.append(owner, changes, expires_at, now).await
+        }
+
+        async fn read(&self, owner: Owner, now: Timestamp) -> StoreResult<Option<StoredCart>> {
+            self.0.read(owner, now).await
+        }
+
+        async fn untouched(
+            &self,
+            untouched_since: Timestamp,
+            after: Option<CartPosition>,
+            limit: usize,
+            now: Timestamp,
+        ) -> StoreResult<Page<(Owner, StoredCart), CartPosition>> {
+            self.0.untouched(untouched_since, after, limit, now).await
+        }
+    }
+
+    /// Callers that stop waiting at any moment of a write: the handover waits for the store's answers and for
+    /// nothing else.
+    #[tokio::test(start_paused = true)]
+    async fn writes_that_nobody_waits_for_do_not_delay_a_handover() {
+        let mut store = ModelStore::movables().carts;
+        store.tracked = Arc::new(SlowCarts(store.tracked));
+        let standing = Standing::new(&Timing::default());
+        let until = Instant::now() + Duration::from_secs(60);
+        let dual_write = Control { phase: Phase::DualWrite, epoch: 3, ..Control::default() };
+        standing.follow(&dual_write, until);
+        let carts = MigratingCarts::new(store, standing.clone(), Arc::new(SystemClock));
+        let now = SystemClock.now();
+        let mut owners = Vec::new();
+        for waits_ms in 0..2 * ANSWERS_AFTER.as_millis() as u64 {
+            let owner = Owner::User(UserId(id::fresh(now)));
+            let effect = Effect::Add { product: ProductId(id::fresh(now)), quantity: 1, zone: None };
+            let id = ChangeId(id::fresh(now));
+            let change = CartChange { id, at: now, origin: owner, keyed: false, effect };
+            let written = carts.append(owner, vec![change], now.plus_s(3_600), now);
+            let _ = tokio::time::timeout(Duration::from_millis(waits_ms), written).await;
+            owners.push(owner);
+        }
+        let handover = Control { phase: Phase::Handover, epoch: 4, ..Control::default() };
+        standing.follow(&handover, until);
+        let began = Instant::now();
+        standing.drained(4).await;
+        assert!(
+            began.elapsed() <= ANSWERS_AFTER,
+            "the clock is virtual, so this is exact: {:?}",
+            began.elapsed()
+        );
+        for owner in owners {
+            assert!(CartStore::read(&carts, owner, now).await.unwrap().is_some(), "what began was done");
+        }
     }
 }

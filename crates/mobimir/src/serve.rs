@@ -189,14 +189,14 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
     let servers = homes.connect(&config, invariants.clone()).await?;
     let (data, options) = (config.data.clone(), Options::from(&config.embedded));
     let store = tokio::task::spawn_blocking(move || EmbeddedStore::open(&data, &options)).await??;
-    let (mut stores, order_buckets) = homes.open(&store, &servers).await?;
+    let (mut stores, mut order_buckets) = homes.open(&store, &servers).await?;
     let latency = Arc::<Latency>::default();
     let notes = migrations::notes(&policy, &store, &servers);
     let migrations = if config.migrations {
         let (policy, config, invariants) = (policy.clone(), config.clone(), invariants.clone());
         let (clock, latency) = (clock.clone(), latency.clone());
         let places = Places::new(policy, config, store.clone(), &servers, invariants, clock, latency)?;
-        places.let_move(notes, &mut stores).await?
+        places.let_move(notes, &mut stores, &mut order_buckets).await?
     } else {
         check_all_at_rest(&policy, &notes).await?;
         Vec::new()

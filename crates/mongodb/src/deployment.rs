@@ -14,7 +14,7 @@ use mobimir_core::{
 };
 use mongodb::{
     Client, Database,
-    bson::{Timestamp, doc},
+    bson::{DateTime, Timestamp, doc},
     event::EventHandler,
     options::{Acknowledgment, ClientOptions, ReadConcern, WriteConcern},
 };
@@ -35,7 +35,7 @@ pub struct Deployment {
     written: AtomicU64,
     members: Arc<Members>,
     /// Where no read may go to a secondary, nobody looks how far they are.
-    _monitor: Option<Monitor>,
+    _monitor: Monitor,
     meters: Meters,
 }
 
@@ -87,6 +87,7 @@ impl Deployment {
         let addresses = options.hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let client = Client::with_options(options).map_err(bad_address)?;
         let database = client.database(&config.database);
+        let asked_at = DateTime::now();
         let hello = client.database("admin").run_command(doc! { "hello": 1 }).await;
         let hello = hello.map_err(|source| ConnectError::Unreachable {
             addresses: addresses.clone(),
@@ -96,13 +97,15 @@ impl Deployment {
         if !sharded && !hello.contains_key("setName") {
             return Err(ConnectError::Standalone { addresses });
         }
-        let monitor = if !sharded && may_read_from_secondaries(&config.reads) {
-            let client = Client::with_options(for_monitor).map_err(bad_address)?;
-            let database = client.database(&config.database);
-            Some(Monitor::start(client, &database, members.clone(), config.heartbeat))
-        } else {
-            None
-        };
+        // Until the first heartbeat says more.
+        if let Ok(theirs) = hello.get_datetime("localTime") {
+            members.note_clock(*theirs, asked_at);
+        }
+        let for_monitor = Client::with_options(for_monitor).map_err(bad_address)?;
+        let watched = for_monitor.database(&config.database);
+        let reads_from_secondaries = !sharded && may_read_from_secondaries(&config.reads);
+        let monitor =
+            Monitor::start(for_monitor, &watched, members.clone(), config.heartbeat, reads_from_secondaries);
         Ok(Arc::new(Self {
             client,
             database,

@@ -221,8 +221,7 @@ impl Shop {
             let refresh =
                 RefreshToken { hash: next.hash(), session: session_id, expires_at: session.expires_at };
             let answer = logged_in(&session, &token, Some(&next));
-            if self.stores().sessions.update(session, stored.version, Some(refresh)).await? {
-                self.session_changed(session_id);
+            if self.update_session(session, stored.version, Some(refresh)).await? {
                 return Ok(answer);
             }
         }
@@ -262,8 +261,7 @@ impl Shop {
             let Some(stored) = self.stores().sessions.get(id, now).await? else { return Ok(false) };
             let Some(state) = rule(&stored) else { return Ok(false) };
             let session = Session { state, version: stored.version.next(now), ..stored.clone() };
-            if self.stores().sessions.update(session, stored.version, None).await? {
-                self.session_changed(id);
+            if self.update_session(session, stored.version, None).await? {
                 return Ok(true);
             }
         }
@@ -318,7 +316,7 @@ impl Shop {
             carts.read(Owner::Guest(guest), now).await?.map(|cart| cart.changes).unwrap_or_default();
         let of_user = carts.read(Owner::User(user), now).await?.map(|cart| cart.changes).unwrap_or_default();
         let brought = cart::for_merge(&of_guest, now);
-        Ok(brought.iter().all(|change| cart::has_arrived(&of_user, change)))
+        Ok(cart::has_arrived(&of_user, &brought))
     }
 
     /// The last look at a closed guest's cart. What a store has been given long ago, and has just come to know, goes along.

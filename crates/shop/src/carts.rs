@@ -1,7 +1,7 @@
 //! Carts, seen and changed.
 
 use mobimir_core::{
-    cart::{self, CartChange, CartPosition, CartView, Effect, Owner, StoredCart},
+    cart::{self, CART_CHANGES_MAX, CartChange, CartPosition, CartView, Effect, Owner, StoredCart},
     id::{self, ChangeId, ProductId},
     invariant::Invariant,
     money::Money,
@@ -56,6 +56,8 @@ pub enum CartError {
     OutOfStock { product_id: ProductId, requested: u64, available: u64 },
     #[error("this key was used for another change")]
     Mismatch,
+    #[error("the cart holds {CART_CHANGES_MAX} changes, as many as it can: order it or take something out")]
+    Full,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -97,6 +99,9 @@ impl Shop {
                 if cart::added_by(&stored.changes, id).is_some_and(|added| added != (product, quantity)) {
                     return Err(CartError::Mismatch);
                 }
+                if cart::is_known(&stored.changes, refusal_of(id)) {
+                    return Err(CartError::Full);
+                }
                 return Ok(self.contents(owner, Some(stored), now).await?);
             }
             // An id that follows from a key says nothing about what was there before it in the same millisecond.
@@ -120,7 +125,7 @@ impl Shop {
     ) -> Result<CartContents, CartError> {
         self.check_stock(product, quantity, zone).await?;
         let view = self.cart_view(caller.cart_owner()).await?;
-        let covers = view.line(product).map(|line| line.made_of.clone()).unwrap_or_default();
+        let covers = view.made_of_line(product);
         self.change_cart(caller, self.new_change(caller, Effect::Set { product, quantity, zone, covers }))
             .await
     }
@@ -145,10 +150,11 @@ impl Shop {
 
     pub async fn clear_cart(&self, caller: &Caller) -> Result<CartContents, CartError> {
         let view = self.cart_view(caller.cart_owner()).await?;
-        if view.lines.is_empty() {
+        let covers = view.made_of();
+        if covers.is_empty() {
             return Ok(self.cart(caller).await?);
         }
-        let effect = Effect::Cover { covers: view.made_of(), order: None };
+        let effect = Effect::Cover { covers, order: None };
         self.change_cart(caller, self.new_change(caller, effect)).await
     }
 
@@ -215,7 +221,14 @@ impl Shop {
 
     async fn change_cart(&self, caller: &Caller, change: CartChange) -> Result<CartContents, CartError> {
         let (owner, now) = (caller.cart_owner(), self.now());
-        let (id, at) = (change.id, change.at);
+        let (id, at, keyed) = (change.id, change.at, change.keyed);
+        // What covers nothing makes the cart longer. A set that replaces something must not be taken back: what it has
+        // replaced would be gone, too.
+        let lengthens = match &change.effect {
+            Effect::Add { .. } => true,
+            Effect::Set { covers, .. } => covers.is_empty(),
+            Effect::Cover { .. } | Effect::Packed(_) => false,
+        };
         let expires_at = self.cart_expiry(caller, now);
         self.stores().carts.append(owner, vec![change], expires_at, now).await?;
         let read_at = self.now();
@@ -225,6 +238,12 @@ impl Shop {
         let packed = |change: &CartChange| change.at >= at && matches!(change.effect, Effect::Packed(_));
         if read_at < expires_at && !changes.iter().any(packed) {
             self.inner.invariants.check(Invariant::Crt1, cart::is_known(changes, id));
+        }
+        if lengthens && cart::fold(changes).live_changes() > CART_CHANGES_MAX {
+            let effect = Effect::Cover { covers: vec![id], order: None };
+            let refusal = CartChange { id: refusal_of(id), at: read_at, origin: owner, keyed, effect };
+            self.stores().carts.append(owner, vec![refusal], expires_at, read_at).await?;
+            return Err(CartError::Full);
         }
         Ok(self.contents(owner, stored, read_at).await?)
     }
@@ -287,4 +306,10 @@ impl Shop {
             expires_at: stored.as_ref().map(|stored| stored.expires_at).filter(|at| *at < NEVER),
         })
     }
+}
+
+/// The id of what takes a change back that did not fit into the cart. It follows from the change, so that a retry under
+/// the same key learns of it.
+fn refusal_of(change: ChangeId) -> ChangeId {
+    ChangeId(id::derived("cart-full", &[change.as_bytes()]))
 }

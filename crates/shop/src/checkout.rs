@@ -1,19 +1,20 @@
 //! Placing an order. One record, in the store that holds the stock, decides; see `mobimir_core::checkout`.
 //!
 //! 1. The order's id follows from user and key. The checkout record is inserted if absent, before anything is taken.
-//! 2. Each line is held in its product, all under this run's attempt id.
-//! 3. With all lines held the record moves `open -> committed`, naming the run; if one is short, `open -> aborted`.
+//! 2. Each line is held in its product, all under this run's attempt id. Beside that, an order of the cart claims the cart
+//!    ([`cart_claim`](crate::cart_claim)).
+//! 3. With all lines held and the cart claimed the record moves `open -> committed`, naming the run; if a line is short or
+//!    another order took the cart, `open -> aborted`.
 //! 4. What was decided is carried out: the order is written, holds are settled, the cart is taken.
 //!
 //! Every step may be repeated and every crash between two steps is finished by the reconciler.
 
 use std::{collections::HashMap, time::Duration};
 
-use futures_util::future::{join_all, try_join3};
+use futures_util::future::{join, join_all, join3};
 use mobimir_core::{
-    cart::{CartChange, Effect, Owner},
-    checkout::{AbortReason, CartTake, Checkout, CheckoutState, Fate, LINES_MAX, ShortLine},
-    id::{self, AttemptId, ChangeId, OrderId, ProductId, UserId},
+    checkout::{AbortReason, Checkout, CheckoutState, Fate, LINES_MAX, ShortLine, ShownLines},
+    id::{self, AttemptId, OrderId, ProductId, UserId},
     invariant::Invariant,
     order::{Order, OrderLine},
     policy::ReadOperation,
@@ -27,6 +28,7 @@ use thiserror::Error;
 
 use crate::{
     Shop,
+    cart_claim::{self, CartClaimed, CartToClaim, SeenClaim},
     faults::{Step, Stopped},
 };
 
@@ -39,6 +41,8 @@ pub struct OrderRequest {
     pub payment_method: Option<String>,
     /// Of all that was asked for; a second request under the same key must have the same.
     pub hash: [u8; 32],
+    /// The lines and prices that the user was shown; nothing else is sold then.
+    pub shown: Option<ShownLines>,
 }
 
 #[derive(Debug)]
@@ -50,8 +54,13 @@ pub struct Placed {
 
 #[derive(Debug, Error)]
 pub enum PlaceOrderError {
+    /// With the order that took the last of it, if one did.
     #[error("there is nothing in the cart")]
-    EmptyCart,
+    EmptyCart { ordered_by: Option<OrderId> },
+    #[error("order {by} has taken the cart")]
+    CartOrdered { by: OrderId, replayed: bool },
+    #[error("the cart or the prices have changed since they were shown")]
+    Changed,
     #[error("no product has the id {0}")]
     UnknownProduct(ProductId),
     #[error("zone {0} is not one of this shop's")]
@@ -93,27 +102,35 @@ impl Shop {
         let order_id = OrderId::of(user, key);
         let give_up_at = self.now().plus_ms(self.settings().checkout_request_ms_max);
         // What is over needs nobody's leave to be told again.
-        if let Some(over) = self.stores().products.get_checkout(order_id).await?
-            && let Some(answer) = self.replay(&over, &request).await?
+        let begun = self.stores().products.get_checkout(order_id).await?;
+        if let Some(begun) = &begun
+            && let Some(answer) = self.replay(begun, &request).await?
         {
             return answer;
         }
         let _running = self.inner.running_checkouts.enter(order_id).ok_or(PlaceOrderError::InProgress)?;
-        // Two orders of one cart under different keys come one after the other; the second finds the cart empty.
-        let cart_turn = request.items.is_none().then(|| self.inner.cart_orders.of(user));
+        // On one instance, orders of one cart come one after the other, so that the second finds the cart empty instead of
+        // holding stock in vain. The claim decides, over all instances. Nobody waits for a turn to go on with a record that
+        // others may be waiting for.
+        let cart_turn = (request.items.is_none() && begun.is_none()).then(|| self.inner.cart_orders.of(user));
         let _cart_turn = match &cart_turn {
             Some(turn) => Some(turn.lock().await),
             None => None,
         };
 
         let found = self.stores().products.get_checkout(order_id).await?;
+        // The claim as it was before the cart was read; known only to the run that drafted the record.
+        let mut seen_claim = None;
         let (mut checkout, mut replayed) = match found {
             Some(checkout) => (checkout, true),
             None => {
-                let checkout = self.draft(order_id, user, &request).await?;
+                let (checkout, claim) = self.draft(order_id, user, &request, give_up_at).await?;
                 match self.stores().products.insert_checkout(checkout.clone()).await? {
                     Some(earlier) => (earlier, true),
-                    None => (checkout, false),
+                    None => {
+                        seen_claim = claim;
+                        (checkout, false)
+                    }
                 }
             }
         };
@@ -125,7 +142,7 @@ impl Shop {
         for _ in 0..RACES_MAX {
             match &checkout.state {
                 CheckoutState::Open => {
-                    if let Some(decided) = self.run_attempt(&checkout, give_up_at).await? {
+                    if let Some(decided) = self.run_attempt(&checkout, seen_claim.take(), give_up_at).await? {
                         checkout = decided;
                         // Whoever took the decision gives the first answer, also on a record found open.
                         replayed = false;
@@ -137,6 +154,7 @@ impl Shop {
                 CheckoutState::Committed { .. } => {
                     self.carry_out(&checkout, give_up_at).await?;
                     self.sample_order(&checkout).await;
+                    self.sample_cart_orders(&checkout).await;
                     return Ok(Placed { order: checkout.order(), replayed });
                 }
                 CheckoutState::Aborted { reason } => {
@@ -184,20 +202,16 @@ impl Shop {
         order_id: OrderId,
         user_id: UserId,
         request: &OrderRequest,
-    ) -> Result<Checkout, PlaceOrderError> {
+        give_up_at: Timestamp,
+    ) -> Result<(Checkout, Option<SeenClaim>), PlaceOrderError> {
         if !self.settings().knows_zone(request.geo_zone) {
             return Err(PlaceOrderError::UnknownZone(request.geo_zone));
         }
-        let (wanted, cart) = match &request.items {
-            Some(items) => (items.clone(), None),
+        let (wanted, cart, seen_claim) = match &request.items {
+            Some(items) => (items.clone(), None, None),
             None => {
-                let owner = Owner::User(user_id);
-                let view = self.cart_view(owner).await?;
-                if view.lines.is_empty() {
-                    return Err(PlaceOrderError::EmptyCart);
-                }
-                let lines = view.lines.iter().map(|line| (line.product, line.quantity)).collect();
-                (lines, Some(CartTake { owner, covers: view.made_of() }))
+                let CartToClaim { lines, take, claim } = self.cart_to_claim(user_id, give_up_at).await?;
+                (lines, Some(take), Some(claim))
             }
         };
         let wanted = counted_together(&wanted)?;
@@ -217,10 +231,14 @@ impl Shop {
                 })
             })
             .collect::<Result<Vec<_>, PlaceOrderError>>()?;
+        let sold = || ShownLines::of(lines.iter().map(|line| (line.product_id, line.quantity, line.price)));
+        if request.shown.is_some_and(|shown| shown != sold()) {
+            return Err(PlaceOrderError::Changed);
+        }
         let now = self.now();
-        let deadline = now.plus_ms(self.settings().checkout_deadline_ms);
+        let deadline = self.checkout_now().plus_ms(self.settings().checkout_deadline_ms);
         let bucket = self.settings().order_buckets.bucket_of(order_id, now);
-        Ok(Checkout {
+        let checkout = Checkout {
             order_id,
             user_id,
             request_hash: request.hash,
@@ -236,19 +254,21 @@ impl Shop {
             fate: Fate::InStore,
             due_at: Some(deadline),
             version: Version::default().next(now),
-        })
+        };
+        Ok((checkout, seen_claim))
     }
 
     /// Holds every line and decides. `None` when somebody else decided meanwhile; this run's holds are back then.
     async fn run_attempt(
         &self,
         checkout: &Checkout,
+        seen_claim: Option<SeenClaim>,
         give_up_at: Timestamp,
     ) -> Result<Option<Checkout>, PlaceOrderError> {
         let attempt = AttemptId(id::fresh(self.now()));
-        let held =
-            join_all(checkout.lines.iter().map(|line| self.hold_line(checkout, line, attempt, give_up_at)))
-                .await;
+        let hold =
+            join_all(checkout.lines.iter().map(|line| self.hold_line(checkout, line, attempt, give_up_at)));
+        let (held, claimed) = join(hold, self.claim_cart(checkout, seen_claim, give_up_at)).await;
         let mut short = Vec::new();
         let mut busy = false;
         for outcome in held {
@@ -259,16 +279,26 @@ impl Shop {
             }
         }
         self.inner.faults.reached(Step::AllLinesHeld).await?;
-        if busy || (!short.is_empty() && self.another_run_holds(checkout, attempt, &short).await?) {
+        let claimed = match claimed {
+            Ok(claimed) => claimed,
+            Err(error) => {
+                self.give_back(checkout, attempt).await?;
+                return Err(error);
+            }
+        };
+        let is_lost = matches!(claimed, CartClaimed::By(_));
+        if !is_lost
+            && (busy || !short.is_empty() && self.another_run_holds(checkout, attempt, &short).await?)
+        {
             self.give_back(checkout, attempt).await?;
             return Err(if busy { PlaceOrderError::Busy } else { PlaceOrderError::InProgress });
         }
 
-        let now = self.now();
-        let decided = if short.is_empty() {
-            checkout.commit(attempt, now)
-        } else {
-            checkout.abort(AbortReason::OutOfStock { lines: short }, now)
+        let now = self.checkout_now();
+        let decided = match claimed {
+            CartClaimed::By(by) => checkout.abort(AbortReason::CartOrdered { by }, now),
+            CartClaimed::ByThis if short.is_empty() => checkout.commit(attempt, now),
+            CartClaimed::ByThis => checkout.abort(AbortReason::OutOfStock { lines: short }, now),
         };
         let won = match decided {
             Ok(decided) => self
@@ -396,16 +426,19 @@ impl Shop {
         let settle = async {
             self.settle_lines(checkout, checkout.verdict()).await?;
             faults.reached(Step::LinesSettled).await?;
-            Ok(())
+            Ok::<_, PlaceOrderError>(())
         };
         let take_cart = async {
-            if let (true, Some(take)) = (checkout.is_committed(), &checkout.cart) {
-                self.take_cart(checkout.order_id, take).await?;
+            if checkout.is_committed() && checkout.cart.is_some() {
+                self.take_cart(checkout).await?;
                 faults.reached(Step::CartTaken).await?;
             }
-            Ok(())
+            Ok::<_, PlaceOrderError>(())
         };
-        try_join3(write_order, settle, take_cart).await?;
+        // Each to its end: a write that is dropped because another failed is one of which nobody knows
+        // whether it arrives.
+        let (written, settled, taken) = join3(write_order, settle, take_cart).await;
+        written.and(settled).and(taken)?;
         // A cancellation has more to write, and settles the record itself.
         if !matches!(checkout.fate, Fate::Cancelled { .. }) {
             self.mark_settled(checkout);
@@ -413,13 +446,12 @@ impl Shop {
         Ok(())
     }
 
-    async fn take_cart(&self, order: OrderId, take: &CartTake) -> Result<(), StoreError> {
+    /// Appends the cover of a committed order to its cart.
+    pub(crate) async fn take_cart(&self, checkout: &Checkout) -> Result<(), StoreError> {
         let now = self.now();
-        let effect = Effect::Cover { covers: take.covers.clone(), order: Some(order) };
-        // The id follows from the order, so that repeating it changes nothing.
-        let change =
-            CartChange { id: ChangeId::of_order(order), at: now, origin: take.owner, keyed: true, effect };
-        self.stores().carts.append(take.owner, vec![change], self.user_cart_expiry(now), now).await
+        let Some(cover) = cart_claim::cover_of(checkout, now) else { return Ok(()) };
+        let owner = cover.origin;
+        self.stores().carts.append(owner, vec![cover], self.user_cart_expiry(now), now).await
     }
 
     /// ORD-1, looked at for some orders just before they are acknowledged: found by id and in the owner's history. To
@@ -463,6 +495,7 @@ fn refusal(reason: &AbortReason, replayed: bool) -> PlaceOrderError {
     match reason {
         AbortReason::OutOfStock { lines } => PlaceOrderError::OutOfStock { lines: lines.clone(), replayed },
         AbortReason::Expired => PlaceOrderError::Expired,
+        AbortReason::CartOrdered { by } => PlaceOrderError::CartOrdered { by: *by, replayed },
     }
 }
 

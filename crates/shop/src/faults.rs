@@ -7,6 +7,7 @@ use std::sync::Arc;
 pub enum Step {
     CheckoutInserted,
     LineHeld,
+    CartClaimed,
     AllLinesHeld,
     CheckoutCommitted,
     CheckoutAborted,
@@ -23,9 +24,10 @@ pub enum Step {
 }
 
 impl Step {
-    pub const ALL: [Step; 15] = [
+    pub const ALL: [Step; 16] = [
         Step::CheckoutInserted,
         Step::LineHeld,
+        Step::CartClaimed,
         Step::AllLinesHeld,
         Step::CheckoutCommitted,
         Step::CheckoutAborted,
@@ -40,9 +42,10 @@ impl Step {
         Step::GuestClosed,
         Step::CartMerged,
     ];
-    pub const CHECKOUT: [Step; 8] = [
+    pub const CHECKOUT: [Step; 9] = [
         Step::CheckoutInserted,
         Step::LineHeld,
+        Step::CartClaimed,
         Step::AllLinesHeld,
         Step::CheckoutCommitted,
         Step::CheckoutAborted,

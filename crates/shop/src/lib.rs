@@ -2,6 +2,7 @@
 //! reconciler that finishes what a crash left open. Knows no store and no web server.
 
 mod accounts;
+mod cart_claim;
 mod carts;
 mod catalogue;
 mod checkout;
@@ -101,6 +102,11 @@ impl Shop {
 
     pub fn now(&self) -> Timestamp {
         self.inner.clock.now()
+    }
+
+    /// The time that deadlines of checkouts are set and judged by, on every instance.
+    pub(crate) fn checkout_now(&self) -> Timestamp {
+        self.inner.stores.products.clock(self.now())
     }
 
     pub fn settings(&self) -> &ShopSettings {

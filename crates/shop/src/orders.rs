@@ -157,7 +157,7 @@ impl Shop {
             }
             let attempt = AttemptId(id::fresh(self.now()));
             self.hold_returns(&checkout, attempt).await?;
-            let Ok(decided) = checkout.cancel(attempt, Some(operator.to_owned()), self.now()) else {
+            let Ok(decided) = checkout.cancel(attempt, Some(operator.to_owned()), self.checkout_now()) else {
                 return Err(lost_race().into());
             };
             if self.stores().products.update_checkout(decided.clone(), checkout.version).await? {
@@ -218,8 +218,17 @@ impl Shop {
         self.inner.faults.reached(Step::CancellationWritten).await?;
         self.settle_lines(checkout, checkout.verdict()).await?;
         self.inner.faults.reached(Step::ReturnsSettled).await?;
-        let settled = checkout.settled(self.now());
-        self.stores().products.update_checkout(settled, checkout.version).await?;
+        // CRT-4: whoever placed the order may have died before its cart was told. Without that the record stays due.
+        match self.take_cart(checkout).await {
+            Ok(()) => {
+                let settled = checkout.settled(self.checkout_now());
+                self.stores().products.update_checkout(settled, checkout.version).await?;
+            }
+            Err(error) => {
+                tracing::warn!(order = %order.id, %error, "the cart of a cancelled order is not told yet");
+                self.postpone(checkout).await;
+            }
+        }
         Ok(order)
     }
 

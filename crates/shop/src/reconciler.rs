@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
+use futures_util::stream::{self, StreamExt};
 use mobimir_core::{
-    checkout::{AbortReason, Checkout, CheckoutState, Fate, SETTLE_GRACE_MS},
+    checkout::{Checkout, CheckoutState, Fate, RETRY_AFTER_MS_MAX, SETTLE_GRACE_MS},
     invariant::Invariant,
     ports::StoreError,
     product::{Decision, HoldKind, ProductPosition, ProductQuery, ProductSort, Verdict},
+    session::Session,
     time::Timestamp,
 };
 
@@ -18,6 +20,12 @@ const HOLD_LOOK_BEYOND_REQUESTS_MS: i64 = 10_000;
 /// So much later than the longest request no request of a guest's session that was closed can still be running.
 const MERGE_LOOK_BEYOND_REQUESTS_MS: i64 = 5_000;
 const BATCH_ITEMS_MAX: usize = 256;
+/// Checkouts and merges that are worked on at the same time, so that one that hangs does not hold up the
+/// others.
+const AT_ONCE_MAX: usize = 64;
+/// One of them may take as long as a request, and at least this long, before it is left for later. All steps can
+/// be repeated, so it may stop anywhere.
+const ITEM_TIME_MIN: Duration = Duration::from_secs(5);
 const AUDIT_PRODUCTS_PER_PASS: usize = 200;
 const PERIOD: Duration = Duration::from_secs(1);
 
@@ -60,69 +68,110 @@ impl Shop {
     /// The pass of a shop that has just started: whatever was decided and not carried out was left by a crash, so nobody's
     /// grace has to be waited for. Where other instances are running it is at worst done twice, as it may be.
     pub async fn reconcile_at_start(&self) -> Reconciled {
-        let mut done = Reconciled::default();
-        let all_decided = self.now().plus_ms(SETTLE_GRACE_MS);
-        if let Err(error) = self.reconcile_checkouts(all_decided, &mut done).await {
-            done.failures += 1;
-            tracing::warn!(%error, "the reconciler will try again");
-        }
-        let rest = self.reconcile().await;
-        Reconciled {
-            checkouts: done.checkouts + rest.checkouts,
-            holds: rest.holds,
-            merges: rest.merges,
-            failures: done.failures + rest.failures,
-        }
+        self.reconcile_due(self.checkout_now().plus_ms(SETTLE_GRACE_MS)).await
     }
 
     /// One pass over all that is due.
     pub async fn reconcile(&self) -> Reconciled {
+        self.reconcile_due(self.checkout_now()).await
+    }
+
+    /// Everything about stock comes first, and does not wait for the stores of orders and carts.
+    async fn reconcile_due(&self, due: Timestamp) -> Reconciled {
         let mut done = Reconciled::default();
-        let passes = [
-            self.reconcile_checkouts(self.now(), &mut done).await,
-            self.reconcile_holds(&mut done).await,
-            self.reconcile_merges(&mut done).await,
-        ];
-        for error in passes.into_iter().filter_map(Result::err) {
+        let decided = self.settle_checkouts(due, &mut done).await;
+        let holds = self.reconcile_holds(&mut done).await;
+        let checkouts = match decided {
+            Ok(decided) => {
+                self.finish_checkouts(decided, &mut done).await;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        let merges = self.reconcile_merges(&mut done).await;
+        for error in [checkouts, holds, merges].into_iter().filter_map(Result::err) {
             done.failures += 1;
             tracing::warn!(%error, "the reconciler will try again");
         }
         done
     }
 
-    async fn reconcile_checkouts(&self, due: Timestamp, done: &mut Reconciled) -> Result<(), StoreError> {
-        for checkout in self.stores().products.due_checkouts(due, BATCH_ITEMS_MAX).await? {
-            match self.reconcile_checkout(checkout).await {
-                Ok(()) => done.checkouts += 1,
+    /// Decides what is past its deadline, settles the stock of all that is decided, and returns what has more
+    /// to be written.
+    async fn settle_checkouts(
+        &self,
+        due: Timestamp,
+        done: &mut Reconciled,
+    ) -> Result<Vec<Checkout>, StoreError> {
+        let checkouts = self.stores().products.due_checkouts(due, BATCH_ITEMS_MAX).await?;
+        let settle = |checkout: Checkout| async move {
+            let settled = self.within_time(self.settle_checkout(checkout.clone())).await;
+            // One that was open is where it was if it could not be decided, and moved back by the decision if
+            // it could.
+            if settled.is_err() && !checkout.is_open() {
+                self.postpone(&checkout).await;
+            }
+            settled
+        };
+        let settled: Vec<_> =
+            stream::iter(checkouts).map(settle).buffer_unordered(AT_ONCE_MAX).collect().await;
+        let mut decided = Vec::with_capacity(settled.len());
+        for checkout in settled {
+            match checkout {
+                Ok(Some(checkout)) => decided.push(checkout),
+                // Nothing is to be done about it yet, or somebody else has just done it.
+                Ok(None) => done.checkouts += 1,
                 Err(error) => {
                     done.failures += 1;
-                    tracing::warn!(%error, "a checkout could not be finished yet");
+                    tracing::warn!(%error, "the stock of a checkout could not be settled yet");
                 }
             }
         }
-        Ok(())
+        Ok(decided)
     }
 
-    async fn reconcile_checkout(&self, mut checkout: Checkout) -> Result<(), PlaceOrderError> {
-        let now = self.now();
+    async fn settle_checkout(&self, mut checkout: Checkout) -> Result<Option<Checkout>, PlaceOrderError> {
         if checkout.is_open() {
-            if now < checkout.deadline {
-                return Ok(());
+            if self.checkout_now() < checkout.deadline {
+                return Ok(None);
             }
             // Whoever runs it still may win until here; nothing is given back before this is won.
-            let Ok(aborted) = checkout.abort(AbortReason::Expired, now) else { return Ok(()) };
-            if !self.stores().products.update_checkout(aborted.clone(), checkout.version).await? {
-                return Ok(());
-            }
+            let Some(aborted) = self.abort_expired(&checkout).await? else { return Ok(None) };
             checkout = aborted;
         }
+        self.settle_lines(&checkout, checkout.verdict()).await?;
+        Ok(Some(checkout))
+    }
+
+    /// Writes all other consequences. What cannot be finished now is moved back, so that others get their
+    /// turn.
+    async fn finish_checkouts(&self, decided: Vec<Checkout>, done: &mut Reconciled) {
+        let finish = |checkout: Checkout| async move {
+            let finished = self.within_time(self.finish_checkout(&checkout)).await;
+            if let Err(error) = &finished {
+                tracing::warn!(order = %checkout.order_id, %error, "a checkout could not be finished yet");
+                // A process that has ended moves nothing.
+                if !matches!(error, PlaceOrderError::Stopped(_)) {
+                    self.postpone(&checkout).await;
+                }
+            }
+            finished
+        };
+        let finished: Vec<_> =
+            stream::iter(decided).map(finish).buffer_unordered(AT_ONCE_MAX).collect().await;
+        let failures = finished.iter().filter(|finished| finished.is_err()).count();
+        done.failures += failures;
+        done.checkouts += finished.len() - failures;
+    }
+
+    async fn finish_checkout(&self, checkout: &Checkout) -> Result<(), PlaceOrderError> {
         if matches!(checkout.state, CheckoutState::Committed { .. }) {
             self.stores().orders.insert(vec![checkout.order()]).await?;
             let there = self.stores().orders.get(checkout.order_id).await?.is_some();
             self.inner.invariants.check(Invariant::Ord1, there);
         }
         if matches!(checkout.fate, Fate::Cancelled { .. }) {
-            return match self.carry_out_cancellation(&checkout).await {
+            return match self.carry_out_cancellation(checkout).await {
                 Ok(_) => Ok(()),
                 Err(MoveOrderError::Store(error)) => Err(error.into()),
                 Err(MoveOrderError::Stopped(stopped)) => Err(stopped.into()),
@@ -132,7 +181,16 @@ impl Shop {
                 }
             };
         }
-        self.carry_out_once(&checkout).await
+        self.carry_out_once(checkout).await
+    }
+
+    /// In vain when the record has changed meanwhile or cannot be written: then it stays where it is.
+    pub(crate) async fn postpone(&self, checkout: &Checkout) {
+        let postponed = checkout.postponed(self.checkout_now());
+        let moved = self.stores().products.update_checkout(postponed, checkout.version);
+        if let Err(error) = self.within_time(async { moved.await.map_err(PlaceOrderError::from) }).await {
+            tracing::debug!(order = %checkout.order_id, %error, "a checkout stays where it is in the queue");
+        }
     }
 
     /// Holds that outlived their run: of a run that lost, of one that placed them after everything was settled, of a
@@ -195,15 +253,21 @@ impl Shop {
         let looked_at_after_ms =
             settings.request_ms_max + MERGE_LOOK_BEYOND_REQUESTS_MS + settings.session_cache_ms;
         let closed_before = now.plus_ms(-looked_at_after_ms);
-        for guest in self.stores().sessions.unmerged(closed_before, BATCH_ITEMS_MAX, now).await? {
-            match self.finish_merge(&guest).await {
-                Ok(()) => done.merges += 1,
-                Err(error) => {
-                    done.failures += 1;
-                    tracing::warn!(%error, guest = %guest.id, "a merge could not be finished yet");
-                }
+        let guests = self.stores().sessions.unmerged(closed_before, BATCH_ITEMS_MAX, now).await?;
+        let finish = |guest: Session| async move {
+            let finished =
+                self.within_time(async { self.finish_merge(&guest).await.map_err(PlaceOrderError::from) });
+            let finished = finished.await;
+            if let Err(error) = &finished {
+                tracing::warn!(%error, guest = %guest.id, "a merge could not be finished yet");
             }
-        }
+            finished.is_ok()
+        };
+        let finished: Vec<bool> =
+            stream::iter(guests).map(finish).buffer_unordered(AT_ONCE_MAX).collect().await;
+        let merges = finished.iter().filter(|is_finished| **is_finished).count();
+        done.merges += merges;
+        done.failures += finished.len() - merges;
         Ok(())
     }
 
@@ -221,14 +285,26 @@ impl Shop {
         Ok(page.next)
     }
 
-    /// When the oldest thing that waits for the reconciler was due.
+    /// Since when the oldest thing waits for the reconciler, however often it was postponed.
     pub async fn oldest_due(&self) -> Result<Option<Timestamp>, StoreError> {
-        Ok(self
-            .stores()
-            .products
-            .due_checkouts(self.now(), 1)
-            .await?
-            .first()
-            .and_then(|checkout| checkout.due_at))
+        let now = self.checkout_now();
+        // What was postponed just now is among them.
+        let postponed_to = now.plus_ms(RETRY_AFTER_MS_MAX + 1);
+        let waiting = self.stores().products.due_checkouts(postponed_to, BATCH_ITEMS_MAX).await?;
+        let since = waiting.iter().filter_map(Checkout::unfinished_since).min();
+        Ok(since.filter(|since| *since < now))
+    }
+
+    /// A store that is slow finishes its work all the same; one that hangs does not hold up the others for long.
+    async fn within_time<T>(
+        &self,
+        work: impl Future<Output = Result<T, PlaceOrderError>>,
+    ) -> Result<T, PlaceOrderError> {
+        let request = Duration::from_millis(self.settings().request_ms_max.unsigned_abs());
+        let time_max = request.max(ITEM_TIME_MIN);
+        tokio::time::timeout(time_max, work).await.unwrap_or_else(|_| {
+            let what = format!("it took longer than {} ms", time_max.as_millis());
+            Err(StoreError::Unknown { what, source: None }.into())
+        })
     }
 }

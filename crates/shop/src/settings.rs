@@ -69,11 +69,15 @@ impl BucketCount {
         Self(Arc::new(count_at))
     }
 
+    pub fn count_at(&self, now: Timestamp) -> u16 {
+        (self.0)(now).max(1)
+    }
+
     /// The bucket of an order that is made now.
     pub(crate) fn bucket_of(&self, order: OrderId, now: Timestamp) -> u16 {
         let bytes = order.as_bytes();
         // Two bytes, so that counts up to some hundreds get about the same each.
-        u16::from_be_bytes([bytes[14], bytes[15]]) % (self.0)(now).max(1)
+        u16::from_be_bytes([bytes[14], bytes[15]]) % self.count_at(now)
     }
 }
 

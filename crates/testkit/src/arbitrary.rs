@@ -143,6 +143,7 @@ pub fn checkout() -> impl Strategy<Value = Checkout> {
         vec(short, 0..3)
             .prop_map(|lines| CheckoutState::Aborted { reason: AbortReason::OutOfStock { lines } }),
         Just(CheckoutState::Aborted { reason: AbortReason::Expired }),
+        id().prop_map(|id| CheckoutState::Aborted { reason: AbortReason::CartOrdered { by: OrderId(id) } }),
     ];
     let fate = prop_oneof![
         Just(Fate::InStore),
@@ -153,8 +154,12 @@ pub fn checkout() -> impl Strategy<Value = Checkout> {
             operator
         }),
     ];
-    let cart = option::of((owner(), vec(id(), 0..3))).prop_map(|take| {
-        take.map(|(owner, covers)| CartTake { owner, covers: covers.into_iter().map(ChangeId).collect() })
+    let cart = option::of((owner(), vec(id(), 0..3), option::of(id()))).prop_map(|take| {
+        take.map(|(owner, covers, after)| CartTake {
+            owner,
+            covers: covers.into_iter().map(ChangeId).collect(),
+            after: after.map(OrderId),
+        })
     });
     (order(), any::<[u8; 32]>(), state, fate, cart, time(), option::of(time())).prop_map(
         |(order, request_hash, state, fate, cart, deadline, due_at)| Checkout {
@@ -179,11 +184,9 @@ pub fn checkout() -> impl Strategy<Value = Checkout> {
 
 pub fn cart_change() -> impl Strategy<Value = CartChange> {
     let covers = || vec(id(), 0..3).prop_map(|ids| ids.into_iter().map(ChangeId).collect::<Vec<_>>());
-    let group = option::of((id(), time()).prop_map(|(id, since)| (ChangeId(id), since)));
-    let part = (id(), time(), owner(), any::<(bool, bool)>(), id(), any::<u64>(), group).prop_map(
-        |(id, at, origin, (keyed, is_set), product, quantity, group)| Part {
+    let part = (id(), time(), owner(), any::<(bool, bool)>(), id(), any::<u64>()).prop_map(
+        |(id, at, origin, (keyed, is_set), product, quantity)| Part {
             id: ChangeId(id),
-            group,
             at,
             origin,
             keyed,

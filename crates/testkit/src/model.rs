@@ -28,7 +28,7 @@ use mobimir_core::{
     product::Product,
     secret::SecretHash,
     session::{RefreshToken, Session},
-    time::Version,
+    time::{Clock, Version},
     user::User,
 };
 
@@ -39,12 +39,15 @@ pub struct ModelStore {
     state: Arc<Mutex<State>>,
     /// Whether a write leaves a mark on what it changed.
     is_tracked: bool,
+    /// Of a store that is not in the process of those who ask it.
+    clock: Option<Arc<dyn Clock>>,
 }
 
 #[derive(Default)]
 struct State {
     products: BTreeMap<ProductId, Product>,
     checkouts: BTreeMap<OrderId, Checkout>,
+    cart_claims: BTreeMap<UserId, OrderId>,
     users: BTreeMap<UserId, User>,
     carts: BTreeMap<Owner, (StoredCart, Version)>,
     orders: BTreeMap<OrderId, (Order, Vec<StatusChange>)>,
@@ -64,7 +67,16 @@ struct State {
 impl ModelStore {
     /// A new, empty shop.
     pub fn stores() -> Stores {
-        let model = Arc::new(ModelStore::default());
+        Self::default().into_stores()
+    }
+
+    /// The same, with a clock of its own.
+    pub fn stores_with_clock(clock: Arc<dyn Clock>) -> Stores {
+        Self { clock: Some(clock), ..Self::default() }.into_stores()
+    }
+
+    fn into_stores(self) -> Stores {
+        let model = Arc::new(self);
         Stores {
             products: model.clone(),
             users: model.clone(),

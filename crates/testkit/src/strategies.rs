@@ -228,11 +228,13 @@ pub fn order() -> impl Strategy<Value = Order> {
 
 /// An open checkout, as it is inserted.
 pub fn checkout() -> impl Strategy<Value = Checkout> {
-    let cart =
-        option::of((owner(), collection::vec(uuid(), 0..4)).prop_map(|(owner, covers)| CartTake {
+    let cart = option::of((owner(), collection::vec(uuid(), 0..4), option::of(uuid())).prop_map(
+        |(owner, covers, after)| CartTake {
             owner,
             covers: covers.into_iter().map(ChangeId).collect(),
-        }));
+            after: after.map(OrderId),
+        },
+    ));
     let texts = (option::of(text(1_000)), option::of(text(64)));
     let lines = collection::vec(order_line(), 1..4);
     let ids = (uuid(), uuid(), any::<[u8; 32]>());

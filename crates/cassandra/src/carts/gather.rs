@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use mobimir_core::{
-    cart::{self, CartChange, Effect, Owner, StoredCart},
+    cart::{self, CartChange, Owner, StoredCart},
     id::{self, ChangeId},
     moving::WholeCart,
     time::{Timestamp, Version},
@@ -127,13 +127,7 @@ impl Gathered {
     /// How to make the cart what a copy says, whatever it was.
     pub(super) fn replacement(&self, copy: &WholeCart, now: Timestamp) -> Plan {
         let WholeCart { owner, cart, version } = copy;
-        let mut packed = cart::pack(ChangeId(id::fresh(now)), *owner, &cart.changes, now);
-        if let Effect::Packed(packed) = &mut packed.effect {
-            // No group is announced here: who reads the cart where it comes from would not learn of it.
-            for part in &mut packed.parts {
-                part.group = part.group.filter(|(_, announced_at)| *announced_at != now);
-            }
-        }
+        let packed = cart::pack(ChangeId(id::fresh(now)), *owner, &cart.changes, now);
         Plan {
             expected: self.packed_id,
             packed,
@@ -218,7 +212,7 @@ fn changes(rows: Vec<StoredRow>) -> Vec<CartChange> {
 #[cfg(test)]
 mod tests {
     use mobimir_core::{
-        cart::fold,
+        cart::{Effect, fold},
         id::{ProductId, UserId},
     };
     use proptest::prelude::*;

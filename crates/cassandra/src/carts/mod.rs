@@ -22,10 +22,10 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use mobimir_core::{
-    cart::{self, CartChange, CartPosition, Owner, StoredCart},
+    cart::{self, CartChange, CartPosition, Effect, Owner, StoredCart},
     id::{self, IdSet},
     page::Page,
-    policy::{CassandraSettings, Entity},
+    policy::{CassandraSettings, Entity, Level, OnDcLoss},
     ports::{CartStore, StoreResult},
     time::Timestamp,
 };
@@ -60,12 +60,29 @@ pub struct CartOptions {
     pub rows_max: usize,
     /// Rows are packed when they are this old, so that the removal is later than the row by every clock of the cluster.
     pub packed_after_ms: i64,
+    /// How covers of orders are written, if not as all other changes.
+    pub order_covers: Option<OrderCovers>,
+}
+
+/// What an order takes out of a cart is as certain as the order, because no read of a cart may miss it (CRT-4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OrderCovers {
+    pub write: Level,
+    pub on_dc_loss: OnDcLoss,
+}
+
+impl OrderCovers {
+    /// As the policy wants orders written.
+    pub fn like(orders: &CassandraSettings) -> Self {
+        Self { write: orders.write, on_dc_loss: orders.on_dc_loss }
+    }
 }
 
 struct Inner {
     link: Link,
     options: CartOptions,
     add: Statement,
+    add_order_cover: Statement,
     touch: Statement,
     read: Statement,
     pack: Statement,
@@ -95,7 +112,7 @@ const READ_PAGE_ROWS_HINT: usize = 5_000;
 
 impl Default for CartOptions {
     fn default() -> Self {
-        Self { rows_max: cart::UNPACKED_CHANGES_MAX, packed_after_ms: 60_000 }
+        Self { rows_max: cart::UNPACKED_CHANGES_MAX, packed_after_ms: 60_000, order_covers: None }
     }
 }
 
@@ -125,16 +142,18 @@ impl CassandraCarts {
         options: CartOptions,
     ) -> Result<Self, ConnectError> {
         use StatementKind::{Decision, Read, Write};
-        let link = Link::open(cluster, Entity::Carts, settings).await?;
+        let covers = options.order_covers.unwrap_or(OrderCovers::like(&settings));
+        let watched = if settings.write.needs_every_dc(&settings.replication) {
+            settings.clone()
+        } else {
+            CassandraSettings { write: covers.write, on_dc_loss: covers.on_dc_loss, ..settings.clone() }
+        };
+        let link = Link::open_watching(cluster, Entity::Carts, settings, &watched).await?;
+        let add = "INSERT INTO {}.cart_changes (owner_kind, owner, change_id, written_us, touched_at, expires_at, \
+                   body) VALUES (?, ?, ?, ?, ?, ?, ?) USING TTL ? AND TIMESTAMP ?";
         let inner = Inner {
-            add: link
-                .prepare(
-                    "add",
-                    Write,
-                    "INSERT INTO {}.cart_changes (owner_kind, owner, change_id, written_us, touched_at, expires_at, body) \
-                    VALUES (?, ?, ?, ?, ?, ?, ?) USING TTL ? AND TIMESTAMP ?",
-                )
-                .await?,
+            add: link.prepare("add", Write, add).await?,
+            add_order_cover: link.prepare_write_at("add_order_cover", covers.write, add).await?,
             touch: link
                 .prepare(
                     "touch",
@@ -207,7 +226,9 @@ impl CartStore for CassandraCarts {
         now: Timestamp,
     ) -> StoreResult<()> {
         let Inner { link, marks, .. } = &*self.inner;
-        let append = self.inner.append(owner, &changes, expires_at, now);
+        let has_cover = changes.iter().any(is_order_cover);
+        let add = if has_cover { &self.inner.add_order_cover } else { &self.inner.add };
+        let append = self.inner.append(add, owner, &changes, expires_at, now);
         marks.tracked(link, self.is_tracked, &[owner], append).await
     }
 
@@ -233,6 +254,7 @@ impl CartStore for CassandraCarts {
 impl Inner {
     async fn append(
         &self,
+        add: &Statement,
         owner: Owner,
         changes: &[CartChange],
         expires_at: Timestamp,
@@ -258,22 +280,26 @@ impl Inner {
         );
         let is_listed = self.is_listed(owner, now);
         if is_listed && let [row] = &added[..] {
-            return self.link.write(&self.add, row.values(), owed(owner)).await;
+            return self.link.write(add, row.values(), owed(owner)).await;
         }
-        let mut added = in_batches(added).into_iter();
+        let mut added = in_batches(added).into_iter().peekable();
         if !is_listed {
-            self.append_listed(owner, added.next().unwrap_or_default(), now, ttl_s, stamp).await?;
+            // A row that fills a batch by itself does not go into the one that lists the cart.
+            let fits =
+                |rows: &Vec<ChangeRow>| rows.iter().map(ChangeRow::bytes).sum::<usize>() <= BATCHED_BYTES_MAX;
+            let first = added.next_if(fits).unwrap_or_default();
+            self.append_listed(add, owner, first, now, ttl_s, stamp).await?;
         }
         for mut rows in added {
             if rows.len() == 1
                 && let Some(row) = rows.pop()
             {
                 // However large it is.
-                self.link.write(&self.add, row.values(), owed(owner)).await?;
+                self.link.write(add, row.values(), owed(owner)).await?;
                 continue;
             }
             // All in one partition.
-            let batch = self.link.batch("add_many", &vec![&self.add; rows.len()]);
+            let batch = self.link.batch("add_many", &vec![add; rows.len()]);
             let rows: Vec<Batched> = rows.into_iter().map(Batched::Change).collect();
             self.link.write_batch(&batch, &rows, owed(owner)).await?;
         }
@@ -289,6 +315,7 @@ impl Inner {
     /// Adds rows, and lists the cart as touched.
     async fn append_listed(
         &self,
+        add: &Statement,
         owner: Owner,
         rows: Vec<ChangeRow>,
         now: Timestamp,
@@ -296,7 +323,7 @@ impl Inner {
         stamp: i64,
     ) -> StoreResult<()> {
         let mut written: Vec<(&Statement, Batched)> =
-            rows.into_iter().map(|row| (&self.add, Batched::Change(row))).collect();
+            rows.into_iter().map(|row| (add, Batched::Change(row))).collect();
         written.push((&self.touch, Batched::Touch(TouchRow { owner, touched_at: now, ttl_s, stamp })));
         let registered = self.registers.row(listing::DAYS, i64::from(now.day().number()), stamp);
         written.extend(registered.clone().map(|row| (&self.registers.note, Batched::Register(row))));
@@ -327,6 +354,10 @@ impl Inner {
     }
 }
 
+fn is_order_cover(change: &CartChange) -> bool {
+    matches!(change.effect, Effect::Cover { order: Some(_), .. })
+}
+
 fn decode_into(stored: &mut Vec<StoredRow>, rows: &QueryRowsResult) -> StoreResult<()> {
     for row in rows.rows::<rows::Raw<'_>>().map_err(|error| damaged("a cart", error))? {
         stored.push(StoredRow::decode(row.map_err(|error| damaged("a cart", error))?)?);
@@ -334,7 +365,7 @@ fn decode_into(stored: &mut Vec<StoredRow>, rows: &QueryRowsResult) -> StoreResu
     Ok(())
 }
 
-/// Rows in groups that a batch can hold, each with one at least.
+/// Rows in portions that a batch can hold, each with one at least.
 fn in_batches(rows: Vec<ChangeRow>) -> Vec<Vec<ChangeRow>> {
     let mut batches: Vec<Vec<ChangeRow>> = Vec::new();
     let mut bytes = BATCHED_BYTES_MAX;

@@ -302,7 +302,7 @@ impl Inner {
         let touched_at = whole.cart.updated_at;
         let ttl_s = stamps::ttl_s(kept_until(touched_at, whole.cart.expires_at));
         let stamp = self.link.stamps().next();
-        self.append_listed(whole.owner, Vec::new(), touched_at, ttl_s, stamp).await
+        self.append_listed(&self.add, whole.owner, Vec::new(), touched_at, ttl_s, stamp).await
     }
 
     /// Whether a cart is listed where one is that was last touched then, and where readers look.

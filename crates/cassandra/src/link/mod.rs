@@ -20,7 +20,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::{Either, join_all, select};
 use mobimir_core::{
-    policy::{CassandraSettings, Entity},
+    policy::{CassandraSettings, Entity, Level},
     ports::{StoreError, StoreResult},
 };
 use scylla::{
@@ -95,8 +95,20 @@ impl Link {
         entity: Entity,
         settings: CassandraSettings,
     ) -> Result<Self, crate::ConnectError> {
+        let watched = settings.clone();
+        Self::open_watching(cluster, entity, settings, &watched).await
+    }
+
+    /// The same, for an entity of which some writes have another level: `watched` says what becomes of them when a data
+    /// centre is lost.
+    pub(crate) async fn open_watching(
+        cluster: Arc<Cluster>,
+        entity: Entity,
+        settings: CassandraSettings,
+        watched: &CassandraSettings,
+    ) -> Result<Self, crate::ConnectError> {
         let keyspace = cluster.keyspace(entity);
-        let dc = dc::Watch::open(&cluster, entity, &settings, &keyspace).await?;
+        let dc = dc::Watch::open(&cluster, entity, watched, &keyspace).await?;
         let meter = cluster.meter(entity);
         let partitions = PartitionMeters::of(&cluster, entity).await?;
         Ok(Self { cluster, entity, settings, keyspace, dc, meter, partitions })
@@ -138,6 +150,18 @@ impl Link {
         let cql = cql.replace("{}", &self.keyspace);
         // Dozens are prepared one after the other, and each would have room of its own on the stack of who opens a store.
         Box::pin(Statement::prepare(&self.cluster, &self.settings, name, kind, &cql)).await
+    }
+
+    /// A write at another level than the policy gives to the entity.
+    pub(crate) async fn prepare_write_at(
+        &self,
+        name: &'static str,
+        level: Level,
+        cql: &str,
+    ) -> Result<Statement, crate::ConnectError> {
+        let settings = CassandraSettings { write: level, ..self.settings.clone() };
+        let cql = cql.replace("{}", &self.keyspace);
+        Box::pin(Statement::prepare(&self.cluster, &settings, name, Write, &cql)).await
     }
 
     /// A read that sees every write that was acknowledged, wherever the writer was, also where the policy lets its own

@@ -24,7 +24,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures_util::{
-    future::{join, try_join3, try_join4},
+    future::{join, join3, try_join4},
     stream::{self, StreamExt, TryStreamExt},
 };
 use mobimir_core::{
@@ -266,8 +266,10 @@ impl Inner {
             Ok(())
         };
         let (by_user, by_day) = (self.by_user.put(&self.link, written), self.by_day.put(&self.link, written));
-        try_join3(register, by_user, by_day).await?;
-        Ok(())
+        // Each to its end: one that is dropped because another failed could still arrive when nobody expects
+        // it any more.
+        let (registered, by_user, by_day) = join3(register, by_user, by_day).await;
+        registered.and(by_user).and(by_day)
     }
 
     /// Rows that name the partitions of the order's lists, unless this instance knows them to be there.

@@ -115,6 +115,11 @@ impl SessionStore for CassandraSessions {
         Ok(stored.filter(|session| session.expires_at > now))
     }
 
+    async fn get_decided(&self, id: SessionId, now: Timestamp) -> StoreResult<Option<Session>> {
+        let decided = self.inner.decided(id).await?.map(|stored| stored.session);
+        Ok(decided.filter(|session| session.expires_at > now))
+    }
+
     async fn by_user(
         &self,
         user: UserId,

@@ -21,7 +21,7 @@ use uuid::Uuid;
 use crate::support::{self, Fresh, Quiet};
 
 /// Packs whatever is older than the cluster's clocks can be apart on one machine.
-const EAGER: CartOptions = CartOptions { rows_max: 32, packed_after_ms: 20 };
+const EAGER: CartOptions = CartOptions { rows_max: 32, packed_after_ms: 20, order_covers: None };
 
 pub(crate) async fn open(fresh: &Fresh, policy: &Policy) -> Arc<CassandraCarts> {
     let settings = support::settings(policy, Entity::Carts);

@@ -8,7 +8,9 @@ use std::{
     },
 };
 
-use mobimir_cassandra::{CartOptions, CassandraCarts, CassandraOrders, CassandraSessions, Cluster};
+use mobimir_cassandra::{
+    CartOptions, CassandraCarts, CassandraOrders, CassandraSessions, Cluster, OrderCovers,
+};
 use mobimir_core::{
     id::{self, OrderId, ProductId, UserId},
     money::Money,
@@ -52,8 +54,11 @@ impl World {
             EmbeddedStore::open(&dir.path().join("data"), &Options::default()).expect("a store").stores();
         let of = |entity| support::settings(policy, entity);
         // Several worlds are made in one test, on the stack of one thread.
-        let carts =
-            Box::pin(CassandraCarts::open(cluster.clone(), of(Entity::Carts), CartOptions::default()));
+        let options = CartOptions {
+            order_covers: Some(OrderCovers::like(&of(Entity::Orders))),
+            ..CartOptions::default()
+        };
+        let carts = Box::pin(CassandraCarts::open(cluster.clone(), of(Entity::Carts), options));
         let orders = Box::pin(CassandraOrders::open(
             cluster.clone(),
             of(Entity::Orders),
@@ -202,5 +207,6 @@ pub(crate) fn order_of_cart() -> OrderRequest {
         shipping_address: None,
         payment_method: None,
         hash: [7; 32],
+        shown: None,
     }
 }

@@ -62,8 +62,8 @@ fn what_the_shipped_policies_give_up() {
     assert_eq!(names("embedded"), [""; 0]);
     assert_eq!(names("default"), [""; 0]);
     assert_eq!(names("bucketed"), [""; 0]);
-    assert_eq!(names("history-only"), ["ORD-1", "SES-1", "SES-2", "RD-1"]);
-    assert_eq!(names("status-log"), ["SES-1", "SES-2", "RD-1"]);
+    assert_eq!(names("history-only"), ["ORD-1", "SES-1", "SES-2", "SES-3", "RD-1"]);
+    assert_eq!(names("status-log"), ["SES-1", "SES-2", "SES-3", "RD-1"]);
     assert_eq!(names("quorum"), ["CRT-1", "CRT-2", "RD-1"]);
     assert!(built_in("quorum").gives_up(Invariant::Crt1));
     assert_eq!(
@@ -80,11 +80,20 @@ fn warnings_name_their_key() {
 }
 
 #[test]
+fn carts_that_are_not_repaired_may_forget_what_orders_took() {
+    let mut policy = built_in("default");
+    policy.carts.placement.cassandra.as_mut().unwrap().read_repair = false;
+    assert!(policy.gives_up(Invariant::Crt4));
+    policy.orders.placement.cassandra.as_mut().unwrap().on_dc_loss = OnDcLoss::Refuse;
+    assert!(!policy.gives_up(Invariant::Crt4), "no order is placed then");
+}
+
+#[test]
 fn a_write_that_a_failover_may_take_back_is_named() {
     let policy =
         Policy::parse("[products]\nhome = \"mongodb\"\nmongodb = { write = \"primary\" }\n", "x").unwrap();
     let names: Vec<&str> = policy.given_up().iter().map(|given_up| given_up.invariant.name()).collect();
-    assert_eq!(names, ["STK-1", "ORD-2", "RD-1"]);
+    assert_eq!(names, ["STK-1", "ORD-2", "CRT-4", "RD-1"]);
 }
 
 #[test]

@@ -42,13 +42,14 @@ pub(crate) enum Table {
     UnmirroredCart = 21,
     UnmirroredSession = 22,
     Note = 23,
+    CartClaim = 24,
 }
 
 impl Table {
     fn space(self) -> Space {
         match self {
             Self::Product | Self::ProductIndex | Self::ProductHolds => Space::Catalogue,
-            Self::Checkout | Self::CheckoutDue | Self::Note => Space::Checkouts,
+            Self::Checkout | Self::CheckoutDue | Self::CartClaim | Self::Note => Space::Checkouts,
             Self::User | Self::UserByEmail => Space::Users,
             Self::Cart | Self::CartChange | Self::CartTouched | Self::UnmirroredCart => Space::Carts,
             Self::Order

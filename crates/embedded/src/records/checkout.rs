@@ -57,6 +57,8 @@ struct CartTakeRecord {
     owner: OwnerCode,
     #[n(1)]
     covers: Vec<Id>,
+    #[n(2)]
+    after: Option<Id>,
 }
 
 #[derive(Encode, Decode)]
@@ -74,6 +76,8 @@ enum StateRecord {
     OutOfStock(#[n(0)] Vec<ShortLineRecord>),
     #[n(3)]
     Expired,
+    #[n(4)]
+    CartOrdered(#[n(0)] Id),
 }
 
 #[derive(Encode, Decode)]
@@ -145,13 +149,21 @@ pub(crate) fn decode(id: OrderId, bytes: &[u8]) -> StoreResult<Checkout> {
 
 impl From<&CartTake> for CartTakeRecord {
     fn from(take: &CartTake) -> Self {
-        Self { owner: OwnerCode(take.owner), covers: take.covers.iter().map(|id| Id(id.0)).collect() }
+        Self {
+            owner: OwnerCode(take.owner),
+            covers: take.covers.iter().map(|id| Id(id.0)).collect(),
+            after: take.after.map(|order| Id(order.0)),
+        }
     }
 }
 
 impl From<CartTakeRecord> for CartTake {
     fn from(record: CartTakeRecord) -> Self {
-        Self { owner: record.owner.0, covers: record.covers.into_iter().map(|id| ChangeId(id.0)).collect() }
+        Self {
+            owner: record.owner.0,
+            covers: record.covers.into_iter().map(|id| ChangeId(id.0)).collect(),
+            after: record.after.map(|order| OrderId(order.0)),
+        }
     }
 }
 
@@ -171,6 +183,7 @@ impl From<&CheckoutState> for StateRecord {
                 Self::OutOfStock(lines.iter().map(short).collect())
             }
             CheckoutState::Aborted { reason: AbortReason::Expired } => Self::Expired,
+            CheckoutState::Aborted { reason: AbortReason::CartOrdered { by } } => Self::CartOrdered(Id(by.0)),
         }
     }
 }
@@ -192,6 +205,9 @@ impl From<StateRecord> for CheckoutState {
                 Self::Aborted { reason: AbortReason::OutOfStock { lines } }
             }
             StateRecord::Expired => Self::Aborted { reason: AbortReason::Expired },
+            StateRecord::CartOrdered(by) => {
+                Self::Aborted { reason: AbortReason::CartOrdered { by: OrderId(by.0) } }
+            }
         }
     }
 }

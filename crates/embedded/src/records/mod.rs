@@ -5,6 +5,7 @@
 
 pub(crate) mod cart;
 pub(crate) mod cart_change;
+pub(crate) mod cart_claim;
 pub(crate) mod cart_touched;
 pub(crate) mod checkout;
 pub(crate) mod checkout_due;

@@ -46,7 +46,7 @@ struct AddBody {
 /// Put more of a product into the cart
 #[utoipa::path(post, path = "/v1/cart/items", tag = "cart", request_body = AddBody, security(("token" = [])),
     params(("Idempotency-Key" = Option<String>, Header, description = "a retry under the same key counts once")),
-    responses((status = 200, body = CartView), (status = 409, description = "`out_of_stock`", body = Problem, content_type = "application/problem+json"), (status = 422, body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, body = CartView), (status = 409, description = "`out_of_stock`", body = Problem, content_type = "application/problem+json"), (status = 422, description = "`unknown_product`, `unknown_zone`, `cart_full`, `idempotency_mismatch`", body = Problem, content_type = "application/problem+json")))]
 async fn add(
     State(state): State<AppState>,
     Holder(caller): Holder,

@@ -3,7 +3,7 @@
 use axum::{extract::State, response::Response};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use mobimir_core::{
-    checkout::{ADDRESS_CHARS_MAX, LINES_MAX, PAYMENT_METHOD_CHARS_MAX},
+    checkout::{ADDRESS_CHARS_MAX, Asked, LINES_MAX, PAYMENT_METHOD_CHARS_MAX},
     id::{OrderId, ProductId},
     order::OrderStatus,
     ports::{DayFilter, Period},
@@ -11,8 +11,7 @@ use mobimir_core::{
     zone::Zone,
 };
 use mobimir_shop::OrderRequest;
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 use uuid::Uuid;
@@ -40,7 +39,7 @@ pub(crate) fn router() -> OpenApiRouter<AppState> {
         .routes(routes!(of_day))
 }
 
-#[derive(Deserialize, Serialize, ToSchema)]
+#[derive(Deserialize, ToSchema)]
 struct OrderBody {
     #[schema(value_type = String, example = "MSK")]
     geo_zone: Zone,
@@ -50,7 +49,7 @@ struct OrderBody {
     payment_method: Option<String>,
 }
 
-#[derive(Deserialize, Serialize, ToSchema)]
+#[derive(Deserialize, ToSchema)]
 struct OrderItemBody {
     product_id: Uuid,
     quantity: u64,
@@ -58,9 +57,6 @@ struct OrderItemBody {
 
 impl OrderBody {
     fn into_request(self) -> Result<OrderRequest, Problem> {
-        // Of what was understood, so that white space and the order of keys do not make it another request.
-        let understood = serde_json::to_vec(&self).map_err(|error| Problem::invalid(error.to_string()))?;
-        let hash = Sha256::digest(&understood).into();
         let items = match self.items {
             None => None,
             Some(items) if items.is_empty() => {
@@ -77,13 +73,17 @@ impl OrderBody {
                 Some(items.into_iter().map(line).collect::<Result<Vec<_>, Problem>>()?)
             }
         };
-        Ok(OrderRequest {
-            geo_zone: self.geo_zone,
-            items,
-            shipping_address: fitting("shipping_address", self.shipping_address, ADDRESS_CHARS_MAX)?,
-            payment_method: fitting("payment_method", self.payment_method, PAYMENT_METHOD_CHARS_MAX)?,
-            hash,
-        })
+        let geo_zone = self.geo_zone;
+        let shipping_address = fitting("shipping_address", self.shipping_address, ADDRESS_CHARS_MAX)?;
+        let payment_method = fitting("payment_method", self.payment_method, PAYMENT_METHOD_CHARS_MAX)?;
+        let asked = Asked {
+            geo_zone,
+            items: items.as_deref(),
+            shipping_address: shipping_address.as_deref(),
+            payment_method: payment_method.as_deref(),
+        };
+        let hash = asked.hash();
+        Ok(OrderRequest { geo_zone, items, shipping_address, payment_method, hash, shown: None })
     }
 }
 
@@ -101,7 +101,7 @@ fn fitting(field: &str, text: Option<String>, chars_max: usize) -> Result<Option
     params(("Idempotency-Key" = String, Header, description = "1 to 255 characters; one key makes at most one order")),
     responses(
         (status = 201, description = "placed; with `Idempotent-Replayed: true` the answer that the key got before", body = OrderView),
-        (status = 409, description = "`out_of_stock` with the short lines, `empty_cart`, or `in_progress` while the first request with this key runs", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`out_of_stock` with the short lines, `empty_cart` or `cart_ordered` with the `order_id` that took the cart, or `in_progress` while the first request with this key runs", body = Problem, content_type = "application/problem+json"),
         (status = 422, description = "`idempotency_mismatch`, `unknown_product` or invalid", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "`unavailable`: try again with the same key", body = Problem, content_type = "application/problem+json")))]
 async fn place(

@@ -203,6 +203,7 @@ async fn put(state: &AppState, visit: &Visit, form: &AddForm) -> Result<Response
     let notice = match shop.add_to_cart(&caller, product, quantity, zone, None).await {
         Ok(_) => Notice::Added,
         Err(CartError::OutOfStock { available, .. }) => shortage(available),
+        Err(CartError::Full) => Notice::FullCart,
         Err(error) => return Err(error.into()),
     };
     let mut response = page::see_other(visit, back_to, Some(notice));
@@ -237,6 +238,7 @@ async fn set(
     let notice = match state.shop.set_in_cart(&caller, product, quantity, zone).await {
         Ok(_) => Notice::CartChanged,
         Err(CartError::OutOfStock { available, .. }) => shortage(available),
+        Err(CartError::Full) => Notice::FullCart,
         Err(CartError::UnknownProduct(_)) => Notice::GoneProduct,
         Err(error) => return Err(error.into()),
     };

@@ -1,22 +1,22 @@
 //! From the cart to an order.
 //!
-//! The form carries an idempotency key that was made when it was rendered: a double click, a reload or a lost answer
-//! all mean the same order. It also carries a digest of the lines and prices that were shown, so that nobody orders
-//! what they have not seen.
+//! The form carries an idempotency key that was made when it was rendered: a double click, a reload or a lost
+//! answer all mean the same order. It also carries a digest of the lines and prices that were shown. The shop
+//! compares it with the lines and prices that it is about to sell, so that nobody orders what they have not
+//! seen.
 
 use std::time::Duration;
 
 use askama::Template;
 use axum::{extract::State, http::StatusCode, response::Response};
 use mobimir_core::{
-    checkout::{ADDRESS_CHARS_MAX, IDEMPOTENCY_KEY_CHARS_MAX},
+    checkout::{ADDRESS_CHARS_MAX, Asked, IDEMPOTENCY_KEY_CHARS_MAX, ShownLines},
     id::{self, OrderId, UserId},
     reading,
     zone::Zone,
 };
 use mobimir_shop::{Caller, CartContents, OrderRequest, PlaceOrderError, Placed, Shop};
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 
 use super::{
     cart::{self, Line},
@@ -122,7 +122,7 @@ async fn render(
     let zone = known_zone(shop, &form.zone);
     let lines = cart::lines(shop, &contents, zone).await?;
     form.key = id::fresh(shop.now()).to_string();
-    form.seen = digest(&contents);
+    form.seen = shown(&contents).to_string();
     let mut frame = Frame::of(shop, visit, Some(caller), "Оформление заказа — Мобильный мир").await;
     frame.path = super::links::with_query("/checkout", &[("zone", &form.zone)]);
     let method = |(code, words): &(&str, &str)| Choice {
@@ -160,20 +160,21 @@ async fn order(state: &AppState, visit: &Visit, form: CheckoutForm) -> Result<Re
         Err(trouble) => return refuse(StatusCode::UNPROCESSABLE_ENTITY, trouble).await,
     };
     let order_id = OrderId::of(user_id, &form.key);
-    // Under a key that has begun, the record decides and not the cart, which may be empty by now.
-    if shop.stores().products.get_checkout(order_id).await?.is_none() {
-        let contents = shop.cart(&caller).await?;
-        if !contents.items.is_empty() && digest(&contents) != form.seen {
-            let trouble = "Пока вы заполняли форму, корзина или цены изменились. Проверьте заказ и подтвердите ещё раз.";
-            return render(state, visit, &caller, form, contents, Some((StatusCode::CONFLICT, trouble)))
-                .await;
-        }
-    }
     match place_once(shop, user_id, &form.key, request).await {
         Ok(placed) => {
             Ok(page::see_other(visit, &format!("/orders/{}", placed.order.id), Some(Notice::Ordered)))
         }
-        Err(PlaceOrderError::EmptyCart) => Ok(page::see_other(visit, "/cart", Some(Notice::EmptyCart))),
+        // Ordered meanwhile, in another window.
+        Err(PlaceOrderError::CartOrdered { by, .. }) => {
+            Ok(page::see_other(visit, &format!("/orders/{by}"), None))
+        }
+        Err(PlaceOrderError::EmptyCart { .. }) => {
+            Ok(page::see_other(visit, "/cart", Some(Notice::EmptyCart)))
+        }
+        Err(PlaceOrderError::Changed) => {
+            let trouble = "Пока вы заполняли форму, корзина или цены изменились. Проверьте заказ и подтвердите ещё раз.";
+            refuse(StatusCode::CONFLICT, trouble).await
+        }
         Err(PlaceOrderError::OutOfStock { .. }) => {
             let trouble = "Кто-то оказался быстрее: не всего хватает. Ничего не списано — поправьте отмеченные строки или выберите другой город.";
             refuse(StatusCode::CONFLICT, trouble).await
@@ -252,17 +253,20 @@ impl CheckoutForm {
         if !PAYMENT_METHODS.iter().any(|(code, _)| *code == self.payment_method) {
             return Err("Выберите способ оплаты.");
         }
-        let mut hash = Sha256::new();
-        for part in ["storefront", geo_zone.as_str(), address, &self.payment_method] {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part);
-        }
+        let asked = Asked {
+            geo_zone,
+            items: None,
+            shipping_address: Some(address),
+            payment_method: Some(&self.payment_method),
+        };
         Ok(OrderRequest {
             geo_zone,
             items: None,
             shipping_address: Some(address.to_owned()),
             payment_method: Some(self.payment_method.clone()),
-            hash: hash.finalize().into(),
+            hash: asked.hash(),
+            // Without a digest nothing was shown, which is never what is in the cart.
+            shown: Some(ShownLines::parse(&self.seen).unwrap_or_else(|| ShownLines::of([]))),
         })
     }
 }
@@ -271,14 +275,6 @@ fn known_zone(shop: &Shop, code: &str) -> Option<Zone> {
     Zone::parse(code).ok().filter(|zone| shop.settings().knows_zone(*zone))
 }
 
-/// Of the lines with their prices, as the page shows them.
-fn digest(contents: &CartContents) -> String {
-    const SHOWN_BYTES: usize = 12;
-    let mut hash = Sha256::new();
-    for item in &contents.items {
-        hash.update(item.product_id.as_bytes());
-        hash.update(item.quantity.to_be_bytes());
-        hash.update(item.price.kopecks().to_be_bytes());
-    }
-    hash.finalize()[..SHOWN_BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
+fn shown(contents: &CartContents) -> ShownLines {
+    ShownLines::of(contents.items.iter().map(|item| (item.product_id, item.quantity, item.price)))
 }

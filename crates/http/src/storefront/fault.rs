@@ -127,7 +127,10 @@ impl From<CartError> for Fault {
         match error {
             CartError::Store(error) => Self::Store(error),
             CartError::UnknownProduct(_) => Self::NotFound,
-            CartError::UnknownZone(_) | CartError::OutOfStock { .. } | CartError::Mismatch => Self::BadForm,
+            CartError::UnknownZone(_)
+            | CartError::OutOfStock { .. }
+            | CartError::Mismatch
+            | CartError::Full => Self::BadForm,
         }
     }
 }

@@ -16,6 +16,7 @@ pub(super) enum Notice {
     BadQuantity,
     EmptyCart,
     GoneProduct,
+    FullCart,
     Welcome,
     WelcomeWithCart,
     SignedUp,
@@ -58,6 +59,7 @@ impl Notice {
             Self::BadQuantity => "Укажите количество числом, от 1 до 1 000 000",
             Self::EmptyCart => "В корзине пока пусто — выберите что-нибудь",
             Self::GoneProduct => "Этот товар больше не продаётся",
+            Self::FullCart => "В корзине больше нет места: оформите заказ или уберите что-нибудь",
             Self::Welcome => "С возвращением!",
             Self::WelcomeWithCart => "С возвращением! Всё, что вы выбрали до входа, теперь в вашей корзине",
             Self::SignedUp => "Добро пожаловать! Вы зарегистрированы и уже вошли",
@@ -73,7 +75,10 @@ impl Notice {
 
     /// Asks for attention, and stays on the page.
     pub(super) fn is_warning(self) -> bool {
-        matches!(self, Self::Short(_) | Self::SoldOut | Self::BadQuantity | Self::GoneProduct)
+        matches!(
+            self,
+            Self::Short(_) | Self::SoldOut | Self::BadQuantity | Self::GoneProduct | Self::FullCart
+        )
     }
 
     /// How the style sheet shows it: in the page where it should be read, else for some seconds above it.
@@ -92,7 +97,7 @@ impl Notice {
     }
 }
 
-const FIXED: [(&str, Notice); 17] = [
+const FIXED: [(&str, Notice); 18] = [
     ("added", Notice::Added),
     ("changed", Notice::CartChanged),
     ("removed", Notice::Removed),
@@ -101,6 +106,7 @@ const FIXED: [(&str, Notice); 17] = [
     ("quantity", Notice::BadQuantity),
     ("empty-cart", Notice::EmptyCart),
     ("gone", Notice::GoneProduct),
+    ("full", Notice::FullCart),
     ("welcome", Notice::Welcome),
     ("welcome-cart", Notice::WelcomeWithCart),
     ("signed-up", Notice::SignedUp),

@@ -24,6 +24,10 @@ impl SessionStore for MigratingSessions {
         Ok(session)
     }
 
+    async fn get_decided(&self, id: SessionId, now: Timestamp) -> StoreResult<Option<Session>> {
+        self.read()?.get_decided(id, now).await
+    }
+
     async fn by_user(
         &self,
         user: UserId,

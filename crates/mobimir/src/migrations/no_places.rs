@@ -9,6 +9,7 @@ use mobimir_core::{
 use mobimir_embedded::EmbeddedStore;
 use mobimir_http::Latency;
 use mobimir_migrate::service::Migration;
+use mobimir_shop::BucketCount;
 
 use crate::{config::Config, not_built_in, servers::Servers};
 
@@ -32,6 +33,7 @@ impl Places {
         self: &Arc<Self>,
         _notes: Arc<dyn NoteStore>,
         _stores: &mut Stores,
+        _order_buckets: &mut BucketCount,
     ) -> Result<Vec<Arc<dyn Migration>>> {
         match **self {}
     }

@@ -29,6 +29,7 @@ use mobimir_migrate::{
     throttle::{Felt, Pressure},
     timing::Timing,
 };
+use mobimir_shop::BucketCount;
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
@@ -48,6 +49,8 @@ pub(crate) struct Places {
     config: Config,
     embedded: EmbeddedStore,
     cassandra: OnceCell<Cassandra>,
+    /// Opened once, and kept as long as the shop runs: only a store that lives follows the plan of buckets.
+    cassandra_orders: OnceCell<(OrderSide, BucketCount)>,
     mongodb: OnceCell<Mongodb>,
     invariants: Arc<InvariantCounters>,
     clock: Arc<dyn Clock>,
@@ -67,14 +70,27 @@ impl Places {
         let Servers { cassandra, mongodb } = servers.clone();
         let (cassandra, mongodb) = (OnceCell::new_with(cassandra), OnceCell::new_with(mongodb));
         let strain = Strain::new(latency, &policy.alerts);
-        Ok(Arc::new(Self { policy, config, embedded, cassandra, mongodb, invariants, clock, strain }))
+        let cassandra_orders = OnceCell::new();
+        Ok(Arc::new(Self {
+            policy,
+            config,
+            embedded,
+            cassandra,
+            cassandra_orders,
+            mongodb,
+            invariants,
+            clock,
+            strain,
+        }))
     }
 
-    /// Puts what can move behind a port that knows when it does.
+    /// Puts what can move behind a port that knows when it does, and spreads orders by the plan of the store
+    /// that is behind it.
     pub(crate) async fn let_move(
         self: &Arc<Self>,
         notes: Arc<dyn NoteStore>,
         stores: &mut Stores,
+        order_buckets: &mut BucketCount,
     ) -> Result<Vec<Arc<dyn Migration>>> {
         let (mut all, instance) = (Vec::new(), id::fresh(self.clock.now()));
         for entity in MOVABLE {
@@ -93,6 +109,7 @@ impl Places {
                     };
                     let moving = self.moving(source, notes, Box::new(open), [home, other], instance);
                     stores.orders = moving.migrating.clone();
+                    *order_buckets = self.order_buckets();
                     moving as Arc<dyn Migration>
                 }
                 Entity::Carts => {
@@ -153,7 +170,19 @@ impl Places {
         Ok(match store {
             Store::Embedded => self.embedded.movables().orders,
             Store::Mongodb => self.mongodb().await?.orders(),
-            Store::Cassandra => self.cassandra().await?.orders(&self.policy).await?.0,
+            Store::Cassandra => {
+                let open = || async { self.cassandra().await?.orders(&self.policy).await };
+                self.cassandra_orders.get_or_try_init(open).await?.0.clone()
+            }
+        })
+    }
+
+    /// What Cassandra has agreed on once its orders are open here, and what the policy says before.
+    fn order_buckets(self: &Arc<Self>) -> BucketCount {
+        let places = self.clone();
+        BucketCount::asked(move |now| match places.cassandra_orders.get() {
+            Some((_, agreed)) => agreed.count_at(now),
+            None => places.policy.order_buckets(),
         })
     }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::{Result, anyhow, bail};
 use mobimir_cassandra::{
     CartOptions, CassandraCarts, CassandraOrderHistory, CassandraOrders, CassandraSessions, Cluster,
-    ClusterConfig, ConnectError, OrderOptions, schema,
+    ClusterConfig, ConnectError, OrderCovers, OrderOptions, schema,
 };
 use mobimir_core::{
     moving::{CartSide, OrderSide, SessionSide},
@@ -56,7 +56,9 @@ impl Cassandra {
 
     pub(crate) async fn carts(&self, policy: &Policy) -> Result<CartSide> {
         let settings = settings(policy, Entity::Carts)?;
-        let carts = CassandraCarts::open(self.0.clone(), settings, CartOptions::default()).await;
+        let orders = policy.placement(Entity::Orders).and_then(|placement| placement.cassandra.as_ref());
+        let options = CartOptions { order_covers: orders.map(OrderCovers::like), ..CartOptions::default() };
+        let carts = CassandraCarts::open(self.0.clone(), settings, options).await;
         Ok(carts.map_err(one_line)?.side())
     }
 

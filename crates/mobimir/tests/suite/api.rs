@@ -397,7 +397,7 @@ async fn machines_and_operators_can_look_inside() {
     let mut operator = operator(&shop.host);
     assert_eq!(operator.get("/v1/ops/policy").await.expect(200)["name"], servers::policy_name());
     let invariants = operator.get("/v1/ops/invariants").await.expect(200);
-    assert_eq!(invariants["items"].as_array().unwrap().len(), 14);
+    assert_eq!(invariants["items"].as_array().unwrap().len(), 16);
     assert_eq!(operator.get("/v1/ops/migrations").await.expect(200), json!({ "items": [], "next": null }));
     operator.post("/v1/ops/migrations/orders/advance", json!({})).await.problem(409, "no_migration");
     operator.post("/v1/ops/migrations/dragons/advance", json!({})).await.problem(404, "not_found");

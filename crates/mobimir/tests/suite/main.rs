@@ -9,6 +9,7 @@ mod commands;
 mod concurrency;
 mod crash;
 mod expiry;
+mod instances;
 mod lab;
 mod lies;
 mod load;

@@ -81,8 +81,6 @@ enum EffectDoc {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct PartDoc {
     id: Uuid,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    group: Option<SinceDoc>,
     at: DateTime,
     origin: OwnerDoc,
     keyed: bool,
@@ -234,7 +232,6 @@ impl PartDoc {
     fn of(part: &Part) -> Self {
         Self {
             id: uuid(part.id.0),
-            group: part.group.as_ref().map(SinceDoc::of),
             at: date(part.at),
             origin: OwnerDoc::of(part.origin),
             keyed: part.keyed,
@@ -247,7 +244,6 @@ impl PartDoc {
     fn part(&self) -> StoreResult<Part> {
         Ok(Part {
             id: id(self.id),
-            group: self.group.as_ref().map(SinceDoc::since),
             at: time(self.at),
             origin: self.origin.owner(),
             keyed: self.keyed,

@@ -85,6 +85,10 @@ impl Link {
         self.deployment.database().collection(name)
     }
 
+    pub(crate) fn clock_ahead_ms(&self) -> i64 {
+        self.deployment.members_known().clock_ahead_ms()
+    }
+
     /// The document that meets `filter`.
     pub(crate) async fn find_one<T: Stored>(
         &self,

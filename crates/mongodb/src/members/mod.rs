@@ -11,7 +11,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicI64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -19,6 +19,7 @@ use std::{
 use mobimir_core::reading::Position;
 use mongodb::{
     ServerType,
+    bson::DateTime,
     event::sdam::{SdamEvent, TopologyDescription},
     options::{SelectionCriteria, ServerAddress},
 };
@@ -44,6 +45,8 @@ pub(crate) struct Members {
     /// Where the next search for a member begins, so that all get their share.
     turn: AtomicUsize,
     changed: Notify,
+    /// By how much the primary's clock is ahead of this process', as the last beat said.
+    clock_ahead_ms: AtomicI64,
 }
 
 #[derive(Default)]
@@ -98,6 +101,16 @@ impl Members {
     /// The newest beat that a majority has.
     pub(crate) fn newest_beat(&self) -> Option<Beat> {
         self.known().beats.newest()
+    }
+
+    /// The server has written `theirs` between `sent` and now, so this is wrong by half of the way at most.
+    pub(crate) fn note_clock(&self, theirs: DateTime, sent: DateTime) {
+        let here = sent.timestamp_millis().midpoint(DateTime::now().timestamp_millis());
+        self.clock_ahead_ms.store(theirs.timestamp_millis() - here, Ordering::Relaxed);
+    }
+
+    pub(crate) fn clock_ahead_ms(&self) -> i64 {
+        self.clock_ahead_ms.load(Ordering::Relaxed)
     }
 
     pub(crate) fn states(&self, now: Instant) -> Vec<MemberState> {

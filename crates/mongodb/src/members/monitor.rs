@@ -1,4 +1,4 @@
-//! Writes heartbeats and looks for them on every secondary. Each member has a task and a time limit of its own, so that
+//! Writes heartbeats, which also tell the primary's time, and looks for them on every secondary. Each member has a task and a time limit of its own, so that
 //! one that hangs holds up nobody.
 
 use std::{
@@ -11,6 +11,7 @@ use mobimir_core::reading::Position;
 use mongodb::{
     Client, Collection, Database,
     bson::{DateTime, Uuid, doc},
+    options::ReturnDocument,
 };
 use serde::{Deserialize, Serialize};
 use tokio::{
@@ -26,6 +27,8 @@ pub(crate) struct Monitor(Vec<JoinHandle<()>>);
 
 /// Of every process one document, in the data's own database.
 const HEARTBEATS: &str = "heartbeats";
+/// How often the primary's time is asked for where nobody looks for beats.
+const CLOCK_PERIOD: Duration = Duration::from_secs(5);
 /// How long a beat may take to reach a majority. One that takes longer is none.
 const BEAT_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long a member may take to show its beat.
@@ -64,10 +67,16 @@ impl Monitor {
         database: &Database,
         members: Arc<Members>,
         period: Duration,
+        reads_from_secondaries: bool,
     ) -> Self {
+        let period = if reads_from_secondaries { period } else { period.max(CLOCK_PERIOD) };
         let heart =
             Heart { id: Uuid::new(), client, beats: database.collection(HEARTBEATS), members, period };
-        Self(vec![tokio::spawn(heart.clone().beat()), tokio::spawn(heart.watch())])
+        let mut tasks = vec![tokio::spawn(heart.clone().beat())];
+        if reads_from_secondaries {
+            tasks.push(tokio::spawn(heart.watch()));
+        }
+        Self(tasks)
     }
 }
 
@@ -92,8 +101,12 @@ impl Heart {
     async fn write(&self, number: u64) -> mongodb::error::Result<Option<Position>> {
         let mut session = self.client.start_session().await?;
         let update = doc! { "$max": { "number": number.cast_signed() }, "$currentDate": { "at": true } };
-        let write = self.beats.update_one(doc! { "_id": self.id }, update).upsert(true);
-        write.session(&mut session).await?;
+        let write = self.beats.find_one_and_update(doc! { "_id": self.id }, update).upsert(true);
+        let sent = DateTime::now();
+        let written = write.return_document(ReturnDocument::After).session(&mut session).await?;
+        if let Some(beat) = written {
+            self.members.note_clock(beat.at, sent);
+        }
         Ok(session.operation_time().map(position))
     }
 

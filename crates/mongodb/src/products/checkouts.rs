@@ -100,6 +100,8 @@ struct LineDoc {
 struct CartDoc {
     owner: OwnerDoc,
     covers: Vec<Uuid>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    after: Option<Uuid>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -113,9 +115,18 @@ enum OwnerDoc {
 #[serde(tag = "is", rename_all = "lowercase")]
 enum StateDoc {
     Open,
-    Committed { attempt: Uuid, at: DateTime },
-    Short { lines: Vec<ShortDoc> },
+    Committed {
+        attempt: Uuid,
+        at: DateTime,
+    },
+    Short {
+        lines: Vec<ShortDoc>,
+    },
     Expired,
+    #[serde(rename = "cart_ordered")]
+    CartOrdered {
+        by: Uuid,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -210,7 +221,11 @@ impl CartDoc {
             Owner::User(user) => OwnerDoc::User(uuid(user.0)),
             Owner::Guest(session) => OwnerDoc::Guest(uuid(session.0)),
         };
-        Self { owner, covers: cart.covers.into_iter().map(|change| uuid(change.0)).collect() }
+        Self {
+            owner,
+            covers: cart.covers.into_iter().map(|change| uuid(change.0)).collect(),
+            after: cart.after.map(|order| uuid(order.0)),
+        }
     }
 
     fn cart(self) -> CartTake {
@@ -218,7 +233,7 @@ impl CartDoc {
             OwnerDoc::User(user) => Owner::User(id(user)),
             OwnerDoc::Guest(session) => Owner::Guest(id(session)),
         };
-        CartTake { owner, covers: self.covers.into_iter().map(id).collect() }
+        CartTake { owner, covers: self.covers.into_iter().map(id).collect(), after: self.after.map(id) }
     }
 }
 
@@ -233,6 +248,9 @@ impl StateDoc {
                 Self::Short { lines: lines.into_iter().map(ShortDoc::of).collect() }
             }
             CheckoutState::Aborted { reason: AbortReason::Expired } => Self::Expired,
+            CheckoutState::Aborted { reason: AbortReason::CartOrdered { by } } => {
+                Self::CartOrdered { by: uuid(by.0) }
+            }
         }
     }
 
@@ -247,6 +265,9 @@ impl StateDoc {
                 CheckoutState::Aborted { reason: AbortReason::OutOfStock { lines } }
             }
             Self::Expired => CheckoutState::Aborted { reason: AbortReason::Expired },
+            Self::CartOrdered { by } => {
+                CheckoutState::Aborted { reason: AbortReason::CartOrdered { by: id(by) } }
+            }
         })
     }
 }

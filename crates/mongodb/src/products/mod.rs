@@ -2,6 +2,7 @@
 //! document ([`updates`]); a guard that refuses is explained by core's own rules, applied to what is read then. The stock of
 //! a very hot product can be split over several documents ([`stripes`]).
 
+mod cart_claims;
 mod catalogue;
 mod checkouts;
 mod document;
@@ -13,7 +14,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use mobimir_core::{
     checkout::Checkout,
-    id::{OrderId, ProductId},
+    id::{OrderId, ProductId, UserId},
     page::Page,
     policy::{Entity, ReadOperation},
     ports::{ProductStore, StoreError, StoreResult},
@@ -34,6 +35,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::stripes::{StripeFaults, StripeStep};
 use self::{
+    cart_claims::CartClaims,
     checkouts::Checkouts,
     document::ProductDoc,
     stripes::{Known, STRIPES, StripeDoc},
@@ -51,6 +53,7 @@ pub struct MongoProducts {
     at_one_moment: Collection<ProductDoc>,
     stripes: Collection<StripeDoc>,
     checkouts: Checkouts,
+    claims: CartClaims,
     known: Known,
     faults: StripeFaults,
     stripes_of_new: Option<u16>,
@@ -75,6 +78,7 @@ impl MongoProducts {
             at_one_moment,
             stripes: link.collection(STRIPES),
             checkouts: Checkouts::new(&link),
+            claims: CartClaims::new(&link),
             link,
             known: Known::default(),
             faults: StripeFaults::none(),
@@ -191,6 +195,10 @@ impl MongoProducts {
 
 #[async_trait]
 impl ProductStore for MongoProducts {
+    fn clock(&self, now: Timestamp) -> Timestamp {
+        now.plus_ms(self.link.clock_ahead_ms())
+    }
+
     async fn insert(&self, products: Vec<Product>) -> StoreResult<usize> {
         let products: Vec<ProductDoc> = products.into_iter().map(ProductDoc::of).collect();
         let mut inserted = 0;
@@ -355,6 +363,14 @@ impl ProductStore for MongoProducts {
 
     async fn due_checkouts(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<Checkout>> {
         self.checkouts.due(&self.link, now, limit).await
+    }
+
+    async fn cart_claim(&self, user: UserId) -> StoreResult<Option<OrderId>> {
+        self.claims.get(&self.link, user).await
+    }
+
+    async fn claim_cart(&self, user: UserId, expected: Option<OrderId>, order: OrderId) -> StoreResult<bool> {
+        self.claims.set(&self.link, user, expected, order).await
     }
 }
 

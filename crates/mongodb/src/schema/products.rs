@@ -6,7 +6,7 @@ use mongodb::bson::doc;
 use super::{CollectionPlan, Index, Stands};
 
 pub(super) fn collections() -> Vec<CollectionPlan> {
-    vec![products(), stripes(), checkouts()]
+    vec![products(), stripes(), checkouts(), cart_claims()]
 }
 
 /// Every index of the catalogue ends in what is sorted by and the id, so a page is read from where it starts.
@@ -54,6 +54,16 @@ fn checkouts() -> CollectionPlan {
             // A checkout that is settled is never due again, and not in it.
             Index::new("due", doc! { "due_at": 1 }).only(doc! { "due_at": { "$exists": true } }),
         ],
+        stands: Stands::Beside,
+    }
+}
+
+/// A document a user who has ever ordered a cart, found by its id.
+fn cart_claims() -> CollectionPlan {
+    CollectionPlan {
+        entity: Entity::Products,
+        name: "cart_claims",
+        indexes: Vec::new(),
         stands: Stands::Beside,
     }
 }

@@ -67,8 +67,10 @@ impl SessionStore for MongoSessions {
         // Both at once: nobody learns of either before both are acknowledged, and one alone goes with its time.
         let document = SessionDoc::of(&session).marked(self.tracking.since());
         let inserted = self.link.insert_one("insert_session", &self.sessions, &document);
-        future::try_join(inserted, self.give(refresh, &session)).await?;
-        Ok(())
+        // Each to its end: one that is dropped because the other failed could still arrive when nobody
+        // expects it any more.
+        let (inserted, given) = future::join(inserted, self.give(refresh, &session)).await;
+        inserted.and(given)
     }
 
     async fn get(&self, id: SessionId, now: Timestamp) -> StoreResult<Option<Session>> {

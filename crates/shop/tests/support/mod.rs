@@ -24,6 +24,7 @@ use mobimir_testkit::model::ModelStore;
 pub(crate) struct World {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) stores: Stores,
+    #[allow(dead_code, reason = "not every test file has products or users")]
     next: AtomicU64,
 }
 
@@ -38,11 +39,11 @@ pub(crate) struct Settled {
 impl World {
     pub(crate) fn new() -> Self {
         let start = Timestamp::parse("2025-11-28T00:00:00Z").unwrap();
-        Self {
-            clock: Arc::new(ManualClock::at(start)),
-            stores: ModelStore::stores(),
-            next: AtomicU64::new(1),
-        }
+        Self::on(ModelStore::stores(), Arc::new(ManualClock::at(start)))
+    }
+
+    pub(crate) fn on(stores: Stores, clock: Arc<ManualClock>) -> Self {
+        Self { clock, stores, next: AtomicU64::new(1) }
     }
 
     pub(crate) fn shop(&self, faults: Faults) -> Shop {
@@ -60,6 +61,7 @@ impl World {
     }
 
     /// Products at 100.00 with `stock` units each.
+    #[allow(dead_code, reason = "not every test file has products")]
     pub(crate) async fn products(&self, count: usize, stock: u64) -> Vec<ProductId> {
         let now = Timestamp::default();
         let product = |_| {
@@ -83,6 +85,7 @@ impl World {
         }
     }
 
+    #[allow(dead_code, reason = "not every test file has users")]
     pub(crate) fn user(&self) -> UserId {
         UserId(id::derived("user", &[&self.next.fetch_add(1, Ordering::SeqCst).to_be_bytes()]))
     }
@@ -112,6 +115,7 @@ impl World {
             shipping_address: None,
             payment_method: None,
             hash: [7; 32],
+            shown: None,
         }
     }
 

@@ -1,7 +1,8 @@
 //! Carts: changes that all count, once, until the cart expires.
 //!
-//! A store may pack changes and the model does not, so carts are compared by what they fold to. Lines are compared
-//! without their order and the ids that they are made of, since packing may forget a set that had no effect.
+//! A store may pack changes and the model does not, so carts are compared by what they fold to, with the ids that lines
+//! are made of: packing renames nothing and forgets nothing that is live, so whoever read a cart at any time before can
+//! still name what they saw.
 
 mod examples;
 mod races;
@@ -9,7 +10,7 @@ mod races;
 use std::collections::BTreeMap;
 
 use mobimir_core::{
-    cart::{self, CartChange, CartView, Effect, KEY_MEMORY_MS, Owner, PART_IDENTITY_MS, StoredCart},
+    cart::{self, CartChange, CartView, Effect, KEY_MEMORY_MS, Owner, StoredCart},
     id::{ChangeId, OrderId, ProductId},
     ports::Stores,
     time::Timestamp,
@@ -207,7 +208,7 @@ impl Case<'_> {
                 let change = self.change(*owner, Effect::Cover { covers: Vec::new(), order: None });
                 let views = self.views(*owner, *knowing).await?;
                 let changes = views.map(|view| {
-                    let covers = view.line(product).map(|line| line.made_of.clone()).unwrap_or_default();
+                    let covers = view.made_of_line(product);
                     let effect = Effect::Set { product, quantity: *quantity, zone: None, covers };
                     vec![CartChange { effect, ..change.clone() }]
                 });
@@ -279,21 +280,16 @@ impl Case<'_> {
         let id = owner_of(&self.bench.universe, owner);
         let carts = self.stored(id).await?;
         let began = carts[1].as_ref().map(|cart| cart.created_at);
-        let recent = carts[1].as_ref().is_some_and(|cart| self.is_recent(cart));
         match knowing {
-            Knowing::Nothing if recent => Ok(<[CartView; 2]>::default()),
-            Knowing::LastLook if recent => match self.looks.get(&owner) {
+            Knowing::Nothing => Ok(<[CartView; 2]>::default()),
+            Knowing::LastLook => match self.looks.get(&owner) {
                 Some((looked_at, views)) if *looked_at == began => Ok(views.clone()),
                 _ => Ok(<[CartView; 2]>::default()),
             },
-            _ => Ok(carts.map(|cart| cart.map(|cart| cart::fold(&cart.changes)).unwrap_or_default())),
+            Knowing::All => {
+                Ok(carts.map(|cart| cart.map(|cart| cart::fold(&cart.changes)).unwrap_or_default()))
+            }
         }
-    }
-
-    /// Whether every change can still be named by whoever saw it, also after packing. Nobody who acts on a cart has
-    /// looked at it longer ago than that.
-    fn is_recent(&self, cart: &StoredCart) -> bool {
-        cart.changes.iter().all(|change| self.clock.now.since(change.at) < PART_IDENTITY_MS)
     }
 
     async fn merge(&mut self, guest: usize, user: usize, again: bool) -> Checked {
@@ -358,7 +354,7 @@ fn owner_of(universe: &Universe, n: usize) -> Owner {
 /// What two stores must agree on about a cart.
 #[derive(Debug, PartialEq)]
 struct Seen {
-    lines: BTreeMap<ProductId, u64>,
+    lines: BTreeMap<ProductId, (u64, Vec<ChangeId>)>,
     geo_zone: Option<Zone>,
     created_at: Timestamp,
     updated_at: Timestamp,
@@ -369,7 +365,12 @@ impl Seen {
     fn of(cart: &StoredCart) -> Self {
         let view = cart::fold(&cart.changes);
         Self {
-            lines: view.lines.iter().map(|line| (line.product, line.quantity)).collect(),
+            lines: view
+                .lines
+                .into_iter()
+                .chain(view.empty_lines)
+                .map(|line| (line.product, (line.quantity, line.made_of)))
+                .collect(),
             geo_zone: view.geo_zone,
             created_at: cart.created_at,
             updated_at: cart.updated_at,

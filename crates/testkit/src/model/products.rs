@@ -3,7 +3,7 @@ use std::{collections::HashMap, sync::Arc};
 use async_trait::async_trait;
 use mobimir_core::{
     checkout::Checkout,
-    id::{OrderId, ProductId},
+    id::{OrderId, ProductId, UserId},
     page::Page,
     ports::{ProductStore, StoreResult},
     product::{
@@ -18,6 +18,10 @@ use super::ModelStore;
 
 #[async_trait]
 impl ProductStore for ModelStore {
+    fn clock(&self, now: Timestamp) -> Timestamp {
+        self.clock.as_ref().map_or(now, |clock| clock.now())
+    }
+
     async fn insert(&self, products: Vec<Product>) -> StoreResult<usize> {
         let mut state = self.state();
         let before = state.products.len();
@@ -150,5 +154,18 @@ impl ProductStore for ModelStore {
         due.sort_by_key(|checkout| checkout.due_at);
         due.truncate(limit);
         Ok(due)
+    }
+
+    async fn cart_claim(&self, user: UserId) -> StoreResult<Option<OrderId>> {
+        Ok(self.state().cart_claims.get(&user).copied())
+    }
+
+    async fn claim_cart(&self, user: UserId, expected: Option<OrderId>, order: OrderId) -> StoreResult<bool> {
+        let mut state = self.state();
+        let claim = state.cart_claims.get(&user).copied();
+        if claim == expected {
+            state.cart_claims.insert(user, order);
+        }
+        Ok(claim == expected || claim == Some(order))
     }
 }

@@ -6,7 +6,7 @@ use std::{
 use async_trait::async_trait;
 use mobimir_core::{
     checkout::Checkout,
-    id::{OrderId, ProductId},
+    id::{OrderId, ProductId, UserId},
     page::Page,
     ports::{ProductStore, StoreResult, Stores},
     product::{
@@ -31,6 +31,8 @@ enum Fault {
     IgnoresTheVersionOfACheckout,
     InsertsACheckoutTwiceWhenCallersRace,
     FindsDueCheckoutsTooEarly,
+    ClaimsACartWhoeverHasIt,
+    RefusesAClaimThatIsHeldAlready,
     TakesPrefixesOfCategories,
     ListsWhatIsNotInTheZone,
     OrdersEqualPricesByRisingIdWhenDescending,
@@ -51,6 +53,8 @@ fn products() {
         IgnoresTheVersionOfACheckout,
         InsertsACheckoutTwiceWhenCallersRace,
         FindsDueCheckoutsTooEarly,
+        ClaimsACartWhoeverHasIt,
+        RefusesAClaimThatIsHeldAlready,
         TakesPrefixesOfCategories,
         ListsWhatIsNotInTheZone,
         OrdersEqualPricesByRisingIdWhenDescending,
@@ -80,6 +84,10 @@ struct Faulty {
 
 #[async_trait]
 impl ProductStore for Faulty {
+    fn clock(&self, now: Timestamp) -> Timestamp {
+        self.inner.clock(now)
+    }
+
     async fn insert(&self, products: Vec<Product>) -> StoreResult<usize> {
         if self.fault == Fault::InsertsOver {
             for product in &products {
@@ -238,5 +246,24 @@ impl ProductStore for Faulty {
     async fn due_checkouts(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<Checkout>> {
         let early = i64::from(self.fault == Fault::FindsDueCheckoutsTooEarly);
         self.inner.due_checkouts(now.plus_ms(early), limit).await
+    }
+
+    async fn cart_claim(&self, user: UserId) -> StoreResult<Option<OrderId>> {
+        self.inner.cart_claim(user).await
+    }
+
+    async fn claim_cart(
+        &self,
+        user: UserId,
+        mut expected: Option<OrderId>,
+        order: OrderId,
+    ) -> StoreResult<bool> {
+        let claim = self.inner.cart_claim(user).await?;
+        match self.fault {
+            Fault::ClaimsACartWhoeverHasIt => expected = claim,
+            Fault::RefusesAClaimThatIsHeldAlready if claim == Some(order) => return Ok(false),
+            _ => {}
+        }
+        self.inner.claim_cart(user, expected, order).await
     }
 }

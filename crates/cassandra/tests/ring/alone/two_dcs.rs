@@ -20,14 +20,25 @@ use serde_json::{Value, json};
 
 use crate::{
     support,
-    world::{ENTITIES, World, order_of},
+    world::{ENTITIES, World, order_of, order_of_cart},
 };
 
-const DC1: [u16; 3] = [1, 2, 3];
-const DC2: [u16; 3] = [4, 5, 6];
+/// Nodes, and so replicas, of each data centre. One is enough to lose a data centre; the shipped policies have three.
+const NODES_VARIABLE: &str = "MOBIMIR_NODES_PER_DC";
+
+fn nodes_per_dc() -> u16 {
+    std::env::var(NODES_VARIABLE).map_or(1, |text| text.parse().expect("a number of nodes"))
+}
+
+/// The nodes of `dc1` and of `dc2`.
+fn nodes() -> [Vec<u16>; 2] {
+    let count = nodes_per_dc();
+    [(1..=count).collect(), (count + 1..=2 * count).collect()]
+}
 
 fn policy() -> Policy {
-    let both = Replication::from([("dc1".to_owned(), 3), ("dc2".to_owned(), 3)]);
+    let replicas = u8::try_from(nodes_per_dc()).expect("a few nodes");
+    let both = Replication::from(["dc1", "dc2"].map(|dc| (dc.to_owned(), replicas)));
     support::policy("default").in_data_centres(&both)
 }
 
@@ -98,17 +109,18 @@ async fn signed_up(app: &App) -> String {
 }
 
 /// Kills all nodes of a data centre, and waits until all of the other know.
-fn lose(ring: &Ring, lost: [u16; 3], left: [u16; 3]) {
+fn lose(ring: &Ring, lost: &[u16], left: &[u16]) {
     lost.iter().for_each(|node| ring.kill(*node).expect("a node is killed"));
-    for (witness, node) in left.iter().flat_map(|witness| lost.map(|node| (*witness, node))) {
+    for (witness, node) in left.iter().flat_map(|witness| lost.iter().map(move |node| (*witness, *node))) {
         ring.wait_until_seen(witness, node, Sight::Down).expect("it is seen down");
     }
 }
 
-fn bring_back(ring: &Ring, nodes: [u16; 3]) {
+fn bring_back(ring: &Ring, nodes: &[u16]) {
     nodes.iter().for_each(|node| ring.spawn_node(*node).expect("a node starts"));
     nodes.iter().for_each(|node| ring.wait_ready(*node).expect("a node answers"));
-    ring.nodes().iter().for_each(|node| ring.wait_until_up(node.id, 6).expect("all see all"));
+    let all = ring.nodes();
+    all.iter().for_each(|node| ring.wait_until_up(node.id, all.len()).expect("all see all"));
 }
 
 fn paid() -> StatusChange {
@@ -119,7 +131,8 @@ fn paid() -> StatusChange {
 fn a_data_centre_is_lost_and_comes_back() {
     let _alone = support::alone();
     // A node that is late is not one that is lost.
-    let spec = RingSpec::for_tests_in(&[3, 3]).patient().with_quick_tables();
+    let [dc1, dc2] = nodes();
+    let spec = RingSpec::for_tests_in(&[nodes_per_dc(); 2]).patient().with_quick_tables();
     let ring = Ring::ephemeral(&spec).expect("a ring can be started");
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -135,6 +148,13 @@ fn a_data_centre_is_lost_and_comes_back() {
         let there_cluster = support::connect_in(&ring, &goes_on, &fresh.prefix, None, Some("dc2")).await;
         let there = World::on(there_cluster, &goes_on, clock()).await;
         let strict = World::new(&ring, &refuses, clock()).await;
+        // As the policy is shipped: orders in every data centre, carts in one.
+        let usual_policy = policy();
+        let usual_tables = support::fresh(&ring, &usual_policy, &ENTITIES).await;
+        let usual = World::on(usual_tables.cluster.clone(), &usual_policy, clock()).await;
+        let usual_there =
+            support::connect_in(&ring, &usual_policy, &usual_tables.prefix, None, Some("dc2")).await;
+        let usual_there = World::on(usual_there, &usual_policy, clock()).await;
 
         // EACH_QUORUM: acknowledged here, and read there at once. If one seemed to be lost meanwhile, it is tried again.
         let (shop, user, product) = (here.shop(Faults::none()), here.user(), here.product(100).await);
@@ -154,7 +174,7 @@ fn a_data_centre_is_lost_and_comes_back() {
         assert_eq!(found.as_ref(), Some(&first));
 
         // The other data centre is lost.
-        blocking(&|| lose(&ring, DC2, DC1));
+        blocking(&|| lose(&ring, &dc2, &dc1));
         let mut meanwhile = Vec::new();
         for key in ["lost 1", "lost 2", "lost 3"] {
             let placed = shop.place_order(user, key, order_of(product, 1)).await.expect("orders go on");
@@ -199,13 +219,32 @@ fn a_data_centre_is_lost_and_comes_back() {
         let cart = strict_shop.add_to_cart(&strict_caller, strict_product, 1, None, None).await;
         assert!(cart.is_ok(), "carts need one data centre only: {cart:?}");
 
+        // CRT-4: what is ordered meanwhile is as certainly out of the cart as the order is placed.
+        let (usual_shop, usual_user) = (usual.shop(Faults::none()), usual.user());
+        let (usual_product, usual_caller) =
+            (usual.product(100).await, usual.caller(&usual_shop, usual_user).await);
+        for key in ["usual 1", "usual 2"] {
+            let added = usual_shop.add_to_cart(&usual_caller, usual_product, 2, None, None).await;
+            added.expect("carts need one data centre only");
+            let placed = usual_shop.place_order(usual_user, key, order_of_cart()).await;
+            assert_eq!(placed.expect("orders go on").order.lines[0].quantity, 2, "{key}");
+        }
+        assert_eq!(usual.carts.dc_state(), DcState::Degraded, "the lost one is owed what was ordered");
+
         // It comes back, and gets all it has missed.
-        blocking(&|| bring_back(&ring, DC2));
+        blocking(&|| bring_back(&ring, &dc2));
         support::until("all data centres have everything", support::PATIENCE, async || {
             let states = [here.orders.dc_state(), here.carts.dc_state(), here.sessions.dc_state()];
             states.iter().all(|state| *state == DcState::Whole)
         })
         .await;
+        support::until("it has what was ordered of carts", support::PATIENCE, async || {
+            usual.carts.dc_state() == DcState::Whole
+        })
+        .await;
+        let ordered = usual_there.carts.read(usual_caller.cart_owner(), SystemClock.now()).await;
+        let ordered = ordered.expect("a cart").map(|cart| cart.changes).unwrap_or_default();
+        assert_eq!(mobimir_core::cart::fold(&ordered).lines, [], "CRT-4");
         for order in &meanwhile {
             let found = support::answered("it can be read", || there.orders.get(order.id)).await;
             assert_eq!(found.as_ref(), Some(order));
@@ -230,7 +269,7 @@ fn a_data_centre_is_lost_and_comes_back() {
         .await;
 
         // The home of decisions is lost: orders go on there, decisions wait.
-        blocking(&|| lose(&ring, DC1, DC2));
+        blocking(&|| lose(&ring, &dc1, &dc2));
         let (shop, user, product) = (there.shop(Faults::none()), there.user(), there.product(100).await);
         let placed =
             shop.place_order(user, "without a home", order_of(product, 1)).await.expect("orders go on").order;
@@ -240,7 +279,7 @@ fn a_data_centre_is_lost_and_comes_back() {
             matches!(undecided, Err(StoreError::Unavailable { .. })),
             "nobody decides but home: {undecided:?}"
         );
-        blocking(&|| bring_back(&ring, DC1));
+        blocking(&|| bring_back(&ring, &dc1));
         support::until("all data centres have everything", support::PATIENCE, async || {
             there.orders.dc_state() == DcState::Whole
         })

@@ -126,3 +126,12 @@ async fn all_pages(client: &mut Client, path: &str) -> Vec<Value> {
         }
     }
 }
+
+/// The instance has not seen an invariant broken.
+pub(crate) async fn assert_no_violation(host: &str) {
+    let invariants = operator(host).get("/v1/ops/invariants").await.expect(200);
+    assert!(!invariants["items"].as_array().unwrap().is_empty());
+    for invariant in invariants["items"].as_array().unwrap() {
+        assert_eq!(invariant["violations"], 0, "{invariant}");
+    }
+}

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mobimir_core::{
     checkout::{Checkout, LINES_MAX},
-    id::ProductId,
+    id::{OrderId, ProductId},
     money::{Money, PRICE_MAX},
     order::OrderLine,
     product::{
@@ -29,6 +29,7 @@ pub(super) fn conform(suite: &Suite) {
     suite.example("a full list of holds refuses, and takes again", full_holds);
     suite.example("checkouts are due after their time, the longest due first", due_checkouts);
     suite.example("the largest checkout comes back whole", largest_checkout);
+    suite.example("a cart is claimed from whoever claimed it last", cart_claims);
     suite.example("the whole catalogue is in order and complete", whole_catalogue);
 }
 
@@ -253,6 +254,28 @@ async fn due_checkouts(bench: &Bench) -> Checked {
     let due = async || products.due_checkouts(start.plus_ms(51), 100).await;
     let expected = [&made[2..], &[later]].concat();
     bench.sees("due after one was settled and one put off", expected, due).await
+}
+
+async fn cart_claims(bench: &Bench) -> Checked {
+    let products = &bench.store.products;
+    let (user, other) = (bench.universe.user(0), bench.universe.user(1));
+    let orders: Vec<OrderId> = (0..3).map(|n| bench.universe.order(n)).collect();
+    let claim = async |expected: Option<usize>, order: usize| {
+        let expected = expected.map(|n| orders[n]);
+        answered(products.claim_cart(user, expected, orders[order]).await)
+    };
+    same("nobody has claimed it", answered(products.cart_claim(user).await)?, None)?;
+    same("a claim from an order that has none", claim(Some(1), 0).await?, false)?;
+    same("the first claim", claim(None, 0).await?, true)?;
+    same("the first claim again", claim(None, 0).await?, true)?;
+    same("another first claim", claim(None, 1).await?, false)?;
+    same("a claim from the first", claim(Some(0), 1).await?, true)?;
+    same("the same once more", claim(Some(0), 1).await?, true)?;
+    same("a late claim from the first", claim(Some(0), 2).await?, false)?;
+    same("the first again, too late", claim(None, 0).await?, false)?;
+    let holder = async || products.cart_claim(user).await;
+    bench.sees("who has claimed it", Some(orders[1]), holder).await?;
+    same("the cart of somebody else", answered(products.cart_claim(other).await)?, None)
 }
 
 async fn largest_checkout(bench: &Bench) -> Checked {

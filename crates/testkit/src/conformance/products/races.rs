@@ -1,5 +1,6 @@
 use mobimir_core::{
     checkout::{AbortReason, Checkout},
+    id::OrderId,
     product::{Decision, Hold, HoldKind, HoldOutcome, ProductEdit, StockChange, Verdict},
 };
 
@@ -14,6 +15,7 @@ pub(super) fn conform(suite: &Suite) {
     suite.race("one product an id", one_product_an_id);
     suite.race("ORD-2 (one checkout an id)", one_checkout_an_id);
     suite.race("one decision (commit or abort)", one_decision);
+    suite.race("one claim of a cart", one_claim);
 }
 
 async fn scarce_stock(bench: &Bench) -> Checked {
@@ -141,6 +143,25 @@ async fn one_checkout_an_id(bench: &Bench) -> Checked {
     }
     let record = async || products.get_checkout(winners[0].order_id).await;
     bench.sees("the record", Some(winners[0].clone()), record).await
+}
+
+async fn one_claim(bench: &Bench) -> Checked {
+    let (products, user) = (&bench.store.products, bench.universe.user(0));
+    let mut last = None;
+    for round in 0..2 {
+        let answers = race(RACERS, |caller| {
+            let (products, order) = (products.clone(), bench.universe.order(round * RACERS + caller));
+            async move { Ok((order, products.claim_cart(user, last, order).await?)) }
+        })
+        .await?;
+        let winners: Vec<OrderId> =
+            answers.into_iter().filter(|(_, won)| *won).map(|(order, _)| order).collect();
+        same("claims that won", winners.len(), 1)?;
+        let holder = async || products.cart_claim(user).await;
+        bench.sees("who holds the claim", winners.first().copied(), holder).await?;
+        last = winners.first().copied();
+    }
+    Ok(())
 }
 
 async fn one_decision(bench: &Bench) -> Checked {
