@@ -27,7 +27,7 @@ const MEASURED: usize = 3;
 /// that were acknowledged are there.
 #[test]
 fn an_order_is_written_whole_or_not_at_all() {
-    const ORDERS: usize = 80;
+    const ORDERS: usize = 40;
     let ring = support::shared();
     let policy = support::policy("default");
     block_on(async {

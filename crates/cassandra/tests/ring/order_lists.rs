@@ -30,7 +30,7 @@ const LONG_HISTORY_VARIABLE: &str = "MOBIMIR_LONG_HISTORY";
 #[test]
 fn a_long_history_pages_smoothly() {
     const PAGE: usize = 50;
-    let count: usize = std::env::var(LONG_HISTORY_VARIABLE).map_or(1_200, |text| text.parse().unwrap());
+    let count: usize = std::env::var(LONG_HISTORY_VARIABLE).map_or(450, |text| text.parse().unwrap());
     let ring = support::shared();
     let policy = support::policy("default");
     block_on(async {

@@ -70,7 +70,7 @@ pub(crate) fn conform(policy_name: &str, options: ConformanceOptions) {
 }
 
 pub(crate) fn options() -> ConformanceOptions {
-    support::options(3)
+    support::options(2)
 }
 
 fn layouts(policy_name: &str) -> (Option<StatusLayout>, Option<HistoryBucket>) {
@@ -297,7 +297,7 @@ const MEASURED: usize = 3;
 /// Whoever moves orders dies at any moment. What was decided shows in every list some seconds later.
 #[test]
 fn lists_follow_whatever_dies_in_between() {
-    const ORDERS: usize = 60;
+    const ORDERS: usize = 32;
     let ring = support::shared();
     for name in ["default", "status-log"] {
         let policy = support::policy(name);

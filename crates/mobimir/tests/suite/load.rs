@@ -9,6 +9,7 @@ use std::{
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::io::AsyncReadExt;
 
 use crate::support::{
     Process,
@@ -85,6 +86,20 @@ async fn until_it_sells(host: &str) {
         assert!(started.elapsed() < PATIENCE, "nobody orders: {text}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// Returns when a request has arrived at the address of a shop that is gone, and was not answered.
+async fn asked_in_vain(host: &str) {
+    let listener = tokio::net::TcpListener::bind(host).await.expect("nobody else listens there");
+    let asked = async {
+        loop {
+            let (mut connection, _) = listener.accept().await.expect("connections can be accepted");
+            if connection.read(&mut [0]).await.is_ok_and(|bytes| bytes > 0) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, asked).await.expect("the load goes on while the shop is gone");
 }
 
 /// As Ctrl-C does.
@@ -255,6 +270,8 @@ async fn a_shop_that_is_killed_loses_nothing_that_it_acknowledged() {
     let running = load(&shop, &out, GENTLE, &more).spawn().unwrap();
     until_it_sells(&address).await;
     shop.kill();
+    // It stays away until somebody has asked in vain, however quickly it could start.
+    asked_in_vain(&address).await;
     let again = Process::start_at(&address, &["serve"], &data, &[]);
     until_it_sells(&again.host).await;
     interrupt(&running);

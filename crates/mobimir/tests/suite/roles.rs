@@ -2,6 +2,7 @@
 //! the configuration of `deploy/`.
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -33,7 +34,9 @@ const DRAIN_MS: &str = "5000";
 /// Less than `deploy/rolling-restart` takes, so that nginx does not know yet that the last one is back.
 const BETWEEN_RESTARTS: Duration = Duration::from_millis(1_000);
 /// Beside eight processes, a ring and mongod on a machine with two cores.
-const RATE: [&str; 4] = ["--rate", "60", "--connections", "16"];
+const RATE: [&str; 4] = ["--rate", "25", "--connections", "16"];
+/// Set where there is time to restart every instance, and not only the first of each role.
+const LONG_VARIABLE: &str = "MOBIMIR_ROLES_LONG";
 /// Every instance, by its role and its address in `deploy/nginx/mobimir`.
 const INSTANCES: [(&str, &str); 8] = [
     ("all", "10.0.0.11:8080"),
@@ -167,7 +170,7 @@ fn borrowed<'a>(environment: &'a [(&'static str, String)]) -> Vec<(&'a str, &'a 
     environment.iter().map(|(name, value)| (*name, value.as_str())).collect()
 }
 
-/// The three services of the papers behind a load balancer, then every instance restarted while a crowd buys.
+/// The three services of the papers behind a load balancer, then an instance of every role restarted while a crowd buys.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_instances_are_one_shop_and_may_be_restarted_while_it_sells() {
     if servers::policy_name() == "embedded" {
@@ -270,7 +273,12 @@ async fn a_rolling_restart_fails_nobody(mut several: Several, dir: &Path) {
     let started = Instant::now();
     let environment = several.environment.clone();
     let mut took = Vec::new();
+    let mut roles_done = BTreeSet::new();
     for mut instance in std::mem::take(&mut several.instances) {
+        if !roles_done.insert(instance.role) && std::env::var_os(LONG_VARIABLE).is_none() {
+            several.instances.push(instance);
+            continue;
+        }
         // What it has counted is gone with it.
         broke_nothing(&instance.host).await;
         let (began, environment) = (Instant::now(), environment.clone());
@@ -284,6 +292,7 @@ async fn a_rolling_restart_fails_nobody(mut several: Several, dir: &Path) {
         tokio::time::sleep(BETWEEN_RESTARTS).await;
         several.instances.push(instance);
     }
+    assert_eq!(roles_done.len(), 4, "somebody of every role was restarted");
     eprintln!("restarted in {:?}: {}", started.elapsed(), took.join(", "));
     over.store(true, Ordering::SeqCst);
     let (filled, seen) = (filling.await.unwrap(), looking.await.unwrap());

@@ -33,7 +33,7 @@ const FAULTS_VARIABLE: &str = "MOBIMIR_MIGRATION_FAULTS";
 const LONG_VARIABLE: &str = "MOBIMIR_MIGRATION_LONG";
 
 /// Beside three nodes that copy and compare on a machine with two cores.
-const RATE: [&str; 4] = ["--rate", "30", "--connections", "8"];
+const RATE: [&str; 4] = ["--rate", "12", "--connections", "8"];
 
 /// Every fault once, and in every phase one.
 const SCHEDULE: [(When, Fault); 6] = [

@@ -23,7 +23,7 @@ use crate::support::{
 pub(crate) const ENTITIES: [&str; 3] = ["orders", "carts", "sessions"];
 /// Of these there are so many that copying them takes a while.
 pub(crate) const MANY: &str = "sessions";
-const PASSERS_BY: usize = 2_000;
+const PASSERS_BY: usize = 400;
 const PASSERS_BY_AT_ONCE: usize = 8;
 pub(crate) const NODES: [u16; 3] = [1, 2, 3];
 /// How long to wait for what is certain to come.

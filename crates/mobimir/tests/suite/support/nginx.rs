@@ -1,4 +1,4 @@
-//! nginx with the configuration that `deploy/` has, at a free port, and gone with its test.
+//! nginx with the configuration that `deploy/` has but for a longer timeout, at a free port, and gone with its test.
 
 use std::{
     net::{TcpListener, TcpStream},
@@ -9,11 +9,12 @@ use std::{
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
-/// The very file, not a copy of it.
 const CONFIGURATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/nginx/conf.d/mobimir.conf");
 const INSTANCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/nginx/mobimir");
 /// Where it is installed, and where shells of those who are not root do not look for it.
 const PROGRAMS: [&str; 2] = ["nginx", "/usr/sbin/nginx"];
+/// The configuration gives up a little later than a shop does by default. Shops of the suite take longer.
+const READ_TIMEOUT: [&str; 2] = ["proxy_read_timeout 15s;", "proxy_read_timeout 60s;"];
 const START_MAX: Duration = Duration::from_secs(300);
 /// A port that was free may not be any more.
 const TRIES: usize = 5;
@@ -36,12 +37,16 @@ impl Nginx {
             assert!(!text.contains("10.0.0."), "an instance is missing: {text}");
             std::fs::write(dir.join("mobimir").join(name), text).unwrap();
         }
+        let configuration = std::fs::read_to_string(CONFIGURATION).unwrap();
+        assert!(configuration.contains(READ_TIMEOUT[0]), "{CONFIGURATION} has another timeout");
+        let configuration = configuration.replace(READ_TIMEOUT[0], READ_TIMEOUT[1]);
+        std::fs::write(dir.join("mobimir.conf"), configuration).unwrap();
         // Its workers would be somebody else, who may not enter the directory.
         let user = if geteuid().is_root() { "user root;\n" } else { "" };
         let frame = format!(
             "{user}daemon off;\npid nginx.pid;\nworker_processes 2;\nevents {{ worker_connections 1024; }}\nhttp {{\n\
              client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;\n\
-             include {CONFIGURATION};\n}}\n"
+             include mobimir.conf;\n}}\n"
         );
         std::fs::write(dir.join("nginx.conf"), frame).unwrap();
         for _ in 0..TRIES {

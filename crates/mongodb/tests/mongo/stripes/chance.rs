@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicI64, AtomicUsize, Ordering},
     },
 };
 
@@ -27,7 +27,9 @@ use crate::{
 };
 
 const CASES: u32 = 24;
-const STEPS: usize = 30;
+const ACTS: usize = 30;
+/// The steps of splitting a product that is whole. [`crash_while_splitting`] stops at one of them.
+const STEPS_OF_SPLIT: i64 = 3;
 
 #[derive(Clone, Copy, Debug)]
 enum Act {
@@ -51,11 +53,27 @@ fn act() -> impl Strategy<Value = (Act, Option<i64>)> {
     (act, proptest::option::weighted(0.3, 0..12i64))
 }
 
-/// Stops at the step that is `steps` away.
-fn stopping(steps: Option<i64>) -> StripeFaults {
+/// Every case begins with it, so chance does not decide whether anything crashes at all.
+fn crash_while_splitting() -> impl Strategy<Value = (Act, Option<i64>)> {
+    (2..6u16, 0..STEPS_OF_SPLIT).prop_map(|(stripes, steps)| (Act::Split { stripes }, Some(steps)))
+}
+
+fn acts() -> impl Strategy<Value = Vec<(Act, Option<i64>)>> {
+    (crash_while_splitting(), collection::vec(act(), 1..ACTS)).prop_map(|(first, mut acts)| {
+        acts.insert(0, first);
+        acts
+    })
+}
+
+/// Stops at the step that is `steps` away, and counts that it did.
+fn stopping(steps: Option<i64>, crashes: &Arc<AtomicUsize>) -> StripeFaults {
     let Some(steps) = steps else { return StripeFaults::none() };
-    let left = AtomicI64::new(steps);
-    StripeFaults::planned(move |_| left.fetch_sub(1, Ordering::Relaxed) <= 0)
+    let (left, crashes) = (AtomicI64::new(steps), crashes.clone());
+    StripeFaults::planned(move |_| {
+        let stops = left.fetch_sub(1, Ordering::Relaxed) <= 0;
+        crashes.fetch_add(usize::from(stops), Ordering::Relaxed);
+        stops
+    })
 }
 
 #[test]
@@ -63,24 +81,27 @@ fn whatever_happens_the_books_are_those_of_the_plain_rules() {
     let shared = shared();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let fresh = runtime.block_on(fresh(shared.mongo, &[Entity::Products]));
+    let crashes = Arc::new(AtomicUsize::new(0));
     let config =
         Config { cases: CASES, failure_persistence: None, max_shrink_iters: 200, ..Config::default() };
-    let outcome = TestRunner::new(config).run(&collection::vec(act(), 1..=STEPS), |acts| {
-        runtime.block_on(run(&fresh.deployment, &acts));
+    let outcome = TestRunner::new(config).run(&acts(), |acts| {
+        runtime.block_on(run(&fresh.deployment, &acts, &crashes));
         Ok(())
     });
     if let Err(reason) = outcome {
         panic!("{reason}");
     }
+    let crashes = crashes.load(Ordering::Relaxed);
+    assert!(crashes >= CASES as usize, "only {crashes} crashes in {CASES} cases");
 }
 
-async fn run(deployment: &Arc<Deployment>, acts: &[(Act, Option<i64>)]) {
+async fn run(deployment: &Arc<Deployment>, acts: &[(Act, Option<i64>)], crashes: &Arc<AtomicUsize>) {
     let mut model = phone(20);
     MongoProducts::new(deployment.clone()).insert(vec![model.clone()]).await.unwrap();
     let mut sold: BTreeMap<usize, Hold> = BTreeMap::new();
     for (number, (act, stops)) in acts.iter().enumerate() {
         // Every act is of a new instance, which knows nothing of what the one before has left.
-        let products = MongoProducts::new(deployment.clone()).with_faults(stopping(*stops));
+        let products = MongoProducts::new(deployment.clone()).with_faults(stopping(*stops, crashes));
         match *act {
             Act::Buy { units } => {
                 let hold = sale(units);

@@ -85,7 +85,9 @@ fn sixty_four_buyers_sell_out_to_the_last_unit() {
 
 #[test]
 fn a_sale_goes_on_while_the_product_is_split_put_together_and_restocked() {
-    const UNITS: u64 = 2_000;
+    // More than can be sold however slowly a round goes.
+    const UNITS: u64 = 1_000_000;
+    const SALES_PER_ROUND: usize = 8;
     let shared = shared();
     block_on(async {
         let fresh = fresh(shared.mongo, &[Entity::Products]).await;
@@ -94,9 +96,11 @@ fn a_sale_goes_on_while_the_product_is_split_put_together_and_restocked() {
         let phone = phone(UNITS);
         instances[0].insert(vec![phone.clone()]).await.unwrap();
         let open = Arc::new(AtomicBool::new(true));
+        let sales = Arc::new(AtomicUsize::new(0));
         let mut buyers = JoinSet::new();
         for buyer in 0..16 {
             let (products, id, open) = (instances[buyer % 2].clone(), phone.id, open.clone());
+            let sales = sales.clone();
             buyers.spawn(async move {
                 let mut sold = 0;
                 while open.load(Ordering::Relaxed) {
@@ -110,7 +114,10 @@ fn a_sale_goes_on_while_the_product_is_split_put_together_and_restocked() {
                     let sale = if wins { Decision::Won(hold.attempt) } else { Decision::Lost };
                     let verdict = Verdict { sale, cancellation: Decision::Undecided };
                     assert!(products.settle(id, hold.order, verdict, now()).await.unwrap());
-                    sold += if wins { hold.quantity } else { 0 };
+                    if wins {
+                        sold += hold.quantity;
+                        sales.fetch_add(1, Ordering::Relaxed);
+                    }
                 }
                 sold
             });
@@ -126,6 +133,9 @@ fn a_sale_goes_on_while_the_product_is_split_put_together_and_restocked() {
             let StockOutcome::Changed(stock) = restocked else { panic!("{restocked:?}") };
             assert_eq!(stock.received, received);
             assert_eq!(stored(&instances[0], &phone).await.stock[&msk()].received, received);
+            let before = sales.load(Ordering::Relaxed);
+            until("the sale goes on", async || sales.load(Ordering::Relaxed) >= before + SALES_PER_ROUND)
+                .await;
         }
         open.store(false, Ordering::Relaxed);
         let mut sold = 0;
