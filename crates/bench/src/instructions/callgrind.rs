@@ -23,7 +23,8 @@ pub(crate) struct Counted {
 /// Fails with what to do.
 pub(crate) fn check_installed() -> Result<()> {
     for program in [VALGRIND, CONTROL] {
-        let found = Command::new(program).arg("--version").output();
+        // The second knows no `--version`.
+        let found = Command::new(program).arg("--help").output();
         ensure!(
             found.is_ok_and(|output| output.status.success()),
             "{program} is missing: instructions are counted with valgrind (on Debian or Ubuntu, as root: apt-get install valgrind)"
