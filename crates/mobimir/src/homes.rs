@@ -5,9 +5,10 @@ use std::{path::Path, sync::Arc};
 use anyhow::{Result, anyhow, bail};
 use mobimir_core::{
     invariant::InvariantCounters,
+    notes::NoteStore,
     policy::{Entity, Policy, Store},
     ports::Stores,
-    time::{Clock, SystemClock},
+    time::Clock,
 };
 use mobimir_embedded::EmbeddedStore;
 use mobimir_shop::{BucketCount, SeparateHistory};
@@ -162,14 +163,25 @@ impl<'a> Homes<'a> {
     }
 
     /// A history with a home of its own stands beside the orders, wherever those are and wherever they move.
-    pub(crate) async fn open_history(&self, stores: &mut Stores, servers: &Servers) -> Result<()> {
+    pub(crate) async fn open_history(
+        &self,
+        stores: &mut Stores,
+        embedded: &EmbeddedStore,
+        servers: &Servers,
+        outbox: Arc<dyn NoteStore>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<()> {
         let history = match (self.home(Entity::OrderHistory), &servers.mongodb, &servers.cassandra) {
             (Some(Store::Mongodb), Some(mongodb), _) => mongodb.order_history(),
             (Some(Store::Cassandra), _, Some(cassandra)) => cassandra.order_history(self.policy).await?,
-            _ => return Ok(()),
+            _ => return Ok(SeparateHistory::forget_backfill(outbox.as_ref()).await?),
         };
-        let orders = SeparateHistory::new(stores.orders.clone(), history);
-        orders.catch_up(SystemClock.now()).await?;
+        let existing = match (self.home(Entity::Orders), &servers.mongodb, &servers.cassandra) {
+            (Some(Store::Mongodb), Some(mongodb), _) => mongodb.orders().moving,
+            (Some(Store::Cassandra), _, Some(cassandra)) => cassandra.orders(self.policy).await?.0.moving,
+            _ => embedded.movables().orders.moving,
+        };
+        let orders = SeparateHistory::new(stores.orders.clone(), history, outbox, existing, clock);
         stores.orders = Arc::new(orders);
         Ok(())
     }

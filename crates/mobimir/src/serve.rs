@@ -196,7 +196,7 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
         let (policy, config, invariants) = (policy.clone(), config.clone(), invariants.clone());
         let (clock, latency) = (clock.clone(), latency.clone());
         let places = Places::new(policy, config, store.clone(), &servers, invariants, clock, latency)?;
-        places.let_move(notes, &mut stores, &mut order_buckets).await?
+        places.let_move(notes.clone(), &mut stores, &mut order_buckets).await?
     } else {
         check_all_at_rest(&policy, &notes).await?;
         Vec::new()
@@ -207,7 +207,7 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
         moving.spawn(keep_moving(migration.clone()));
         migration.ready().await;
     }
-    homes.open_history(&mut stores, &servers).await?;
+    homes.open_history(&mut stores, &store, &servers, notes, clock.clone()).await?;
     let elsewhere = homes.elsewhere();
     note_elsewhere(&config.data, elsewhere.as_deref())?;
 

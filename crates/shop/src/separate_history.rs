@@ -1,23 +1,50 @@
 //! Orders whose history by customer has a home of its own, as the policy `history-only` wants it.
 //!
-//! The order store decides and is written first. What it has is then copied to the history, and the shopper never waits
-//! for a history that is away: such orders are copied when it is back. Copies carry the order's version, so one that
-//! comes late or twice does no harm. A process that ends before it has copied is made up for at the next start, which
-//! copies the orders of the last days once more.
+//! The order store decides and is written first; what it has is then copied to the history. Copies carry the order's version,
+//! so one that comes late or twice does no harm. The shopper never waits for a history that is away.
+//!
+//! - **Outbox.** Before an order moves, an entry in the outbox says that a copy is owed; it goes when the copy is made. A new
+//!   order needs none as long as the history answers: whoever places it repeats the insert until it is answered, and
+//!   it is answered when the copy is made or owed. A process that dies leaves its entry, and every instance looks for those.
+//! - **Backfill.** What was ordered before the history had a home of its own is copied in the background, once. Until all
+//!   of it is there, histories are read from the store of orders.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError, Weak},
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use async_trait::async_trait;
 use mobimir_core::{
-    id::{IdSet, OrderId, UserId},
+    id::{self, OrderId, UserId},
+    moving::{Movable, Place, Range, WholeOrder},
+    notes::{Expected, Note, NoteStore},
     order::{Order, OrderPosition, OrderStatus, StatusChange},
     page::Page,
-    ports::{DayFilter, OrderHistoryStore, OrderStore, Period, StoreResult, Transition},
-    time::{Day, Timestamp},
+    ports::{DayFilter, OrderHistoryStore, OrderStore, Period, StoreError, StoreResult, Transition},
+    time::{Clock, Day},
 };
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// How often the outbox is looked at, and a backfill that failed is tried again.
+const PERIOD: Duration = Duration::from_secs(2);
+/// An entry that has been there for so long was left behind: no request takes as long. Measured by who looks, so
+/// that clocks of instances need not agree.
+const ABANDONED_AFTER: Duration = Duration::from_secs(60);
+const PAGE_ENTRIES: usize = 200;
+const PAGE_ORDERS: usize = 100;
+/// After so many pages it is written down how far the backfill is.
+const PAGES_PER_PROGRESS: usize = 20;
+
+/// `order-history/owed/<order>/<id of the entry>`
+const OWED: &str = "order-history/owed/";
+const PROGRESS: &str = "order-history/backfill";
+const FILLED: &str = "order-history/filled";
 
 pub struct SeparateHistory {
     inner: Arc<Inner>,
@@ -26,45 +53,47 @@ pub struct SeparateHistory {
 struct Inner {
     orders: Arc<dyn OrderStore>,
     history: Arc<dyn OrderHistoryStore>,
-    /// Orders that the history lacks.
-    behind: Mutex<IdSet<OrderId>>,
+    outbox: Arc<dyn NoteStore>,
+    clock: Arc<dyn Clock>,
+    /// Entries of this process whose order has moved and whose copy failed, by name.
+    behind: Mutex<BTreeMap<String, OrderId>>,
+    is_filled: AtomicBool,
 }
 
-const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// Days that are copied once more at start.
-const CAUGHT_UP_DAYS: i32 = 2;
-const PAGE_ORDERS: usize = 100;
+/// A copy that is owed.
+struct Entry {
+    name: String,
+    order: OrderId,
+}
 
 impl SeparateHistory {
-    pub fn new(orders: Arc<dyn OrderStore>, history: Arc<dyn OrderHistoryStore>) -> Self {
-        let inner = Arc::new(Inner { orders, history, behind: Mutex::default() });
-        let weak: Weak<Inner> = Arc::downgrade(&inner);
-        tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(RETRY_PERIOD).await;
-                let Some(inner) = weak.upgrade() else { return };
-                inner.copy_what_is_behind().await;
-            }
-        });
+    /// `existing` is the store of orders as a backfill reads it.
+    pub fn new(
+        orders: Arc<dyn OrderStore>,
+        history: Arc<dyn OrderHistoryStore>,
+        outbox: Arc<dyn NoteStore>,
+        existing: Arc<dyn Movable<WholeOrder>>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let (behind, is_filled) = (Mutex::default(), AtomicBool::new(false));
+        let inner = Arc::new(Inner { orders, history, outbox, clock, behind, is_filled });
+        let weak = Arc::downgrade(&inner);
+        tokio::spawn(keep_filling(weak.clone(), existing));
+        tokio::spawn(keep_copying(weak));
         Self { inner }
     }
 
-    /// Copies the orders of the last days once more; says how many that were.
-    pub async fn catch_up(&self, now: Timestamp) -> StoreResult<usize> {
-        let mut copied = 0;
-        for day in (0..CAUGHT_UP_DAYS).map(|ago| Day::from_number(now.day().number() - ago)) {
-            let mut after = None;
-            loop {
-                let page = self.inner.orders.by_day(day, DayFilter::default(), after, PAGE_ORDERS).await?;
-                copied += page.items.len();
-                self.inner.history.append(page.items).await?;
-                after = page.next;
-                if after.is_none() {
-                    break;
-                }
-            }
+    /// Whether histories are read from their own home.
+    pub fn is_filled(&self) -> bool {
+        self.inner.is_filled.load(Ordering::Acquire)
+    }
+
+    /// To be called where orders have no separate history: a later one has to be filled anew.
+    pub async fn forget_backfill(outbox: &dyn NoteStore) -> StoreResult<()> {
+        for name in [FILLED, PROGRESS] {
+            outbox.remove(name, Expected::Anything).await?;
         }
-        Ok(copied)
+        Ok(())
     }
 }
 
@@ -72,7 +101,14 @@ impl SeparateHistory {
 impl OrderStore for SeparateHistory {
     async fn insert(&self, orders: Vec<Order>) -> StoreResult<usize> {
         let inserted = self.inner.orders.insert(orders.clone()).await?;
-        self.inner.copy(orders).await;
+        let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
+        if let Err(error) = self.inner.history.append(orders).await {
+            tracing::warn!(%error, orders = ids.len(), "the order history is behind");
+            for order in ids {
+                let entry = self.inner.owe(order).await?;
+                self.inner.behind().insert(entry.name, order);
+            }
+        }
         Ok(inserted)
     }
 
@@ -90,11 +126,21 @@ impl OrderStore for SeparateHistory {
         from: OrderStatus,
         change: StatusChange,
     ) -> StoreResult<Transition> {
-        let transition = self.inner.orders.transition(id, from, change).await?;
-        if let Transition::Moved(order) = &transition {
-            self.inner.copy(vec![order.clone()]).await;
+        let entry = self.inner.owe(id).await?;
+        let transition = self.inner.orders.transition(id, from, change).await;
+        match &transition {
+            Ok(Transition::Moved(order)) => match self.inner.history.append(vec![order.clone()]).await {
+                Ok(()) => self.inner.forget_later(entry),
+                Err(error) => {
+                    tracing::warn!(%error, order = %id, "the order history is behind");
+                    self.inner.behind().insert(entry.name, id);
+                }
+            },
+            // It may have moved, or may still.
+            Err(StoreError::Unknown { .. }) => {}
+            Ok(Transition::StandsAt(_) | Transition::NoSuchOrder) | Err(_) => self.inner.forget_later(entry),
         }
-        Ok(transition)
+        transition
     }
 
     async fn by_user(
@@ -104,7 +150,11 @@ impl OrderStore for SeparateHistory {
         after: Option<OrderPosition>,
         limit: usize,
     ) -> StoreResult<Page<Order, OrderPosition>> {
-        self.inner.history.by_user(user, period, after, limit).await
+        if self.is_filled() {
+            self.inner.history.by_user(user, period, after, limit).await
+        } else {
+            self.inner.orders.by_user(user, period, after, limit).await
+        }
     }
 
     async fn by_day(
@@ -119,33 +169,134 @@ impl OrderStore for SeparateHistory {
 }
 
 impl Inner {
-    async fn copy(&self, orders: Vec<Order>) {
-        let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
-        if let Err(error) = self.history.append(orders).await {
-            tracing::warn!(%error, orders = ids.len(), "the order history is behind");
-            self.behind().extend(ids);
+    /// Writes down that a copy of the order is owed, before anybody can rely on what it will say.
+    async fn owe(&self, order: OrderId) -> StoreResult<Entry> {
+        let name = format!("{OWED}{order}/{}", id::fresh(self.clock.now()));
+        let written = self.outbox.write(&name, Expected::Anything, order.as_bytes().to_vec()).await;
+        match written {
+            Ok(_) => Ok(Entry { name, order }),
+            // Nothing has happened to the order.
+            Err(error) => Err(StoreError::Unavailable {
+                what: format!("the outbox of the order history cannot be written: {error}"),
+                source: None,
+            }),
         }
     }
 
-    async fn copy_what_is_behind(&self) {
-        let behind: Vec<OrderId> = self.behind().iter().copied().collect();
-        for id in behind {
-            let copied = match self.orders.get(id).await {
-                Ok(Some(order)) => self.history.append(vec![order]).await,
-                Ok(None) => Ok(()),
-                Err(error) => Err(error),
-            };
-            match copied {
-                Ok(()) => {
-                    self.behind().remove(&id);
-                }
-                // It is still away, and so is the rest.
-                Err(_) => return,
+    /// Nobody waits for it: an entry that stays is copied once more.
+    fn forget_later(&self, entry: Entry) {
+        let outbox = self.outbox.clone();
+        tokio::spawn(async move {
+            if let Err(error) = outbox.remove(&entry.name, Expected::Anything).await {
+                tracing::debug!(order = %entry.order, %error, "an entry stays in the outbox of the order history");
             }
-        }
+        });
     }
 
-    fn behind(&self) -> std::sync::MutexGuard<'_, IdSet<OrderId>> {
+    fn behind(&self) -> MutexGuard<'_, BTreeMap<String, OrderId>> {
         self.behind.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Copies the order as it stands.
+    async fn pay(&self, entry: &Entry) -> StoreResult<()> {
+        if let Some(order) = self.orders.get(entry.order).await? {
+            self.history.append(vec![order]).await?;
+        }
+        self.outbox.remove(&entry.name, Expected::Anything).await?;
+        self.behind().remove(&entry.name);
+        Ok(())
+    }
+
+    /// What this process owes, and what others have left behind. `seen` says since when each entry was seen here.
+    async fn pay_all(&self, seen: &mut BTreeMap<String, Instant>) -> StoreResult<()> {
+        let own: Vec<Entry> =
+            self.behind().iter().map(|(name, order)| Entry { name: name.clone(), order: *order }).collect();
+        for entry in &own {
+            self.pay(entry).await?;
+        }
+        let mut present = BTreeSet::new();
+        let mut after: Option<String> = None;
+        loop {
+            let notes = self.outbox.list(OWED, after.as_deref(), PAGE_ENTRIES).await?;
+            for entry in notes.iter().filter_map(entry_of) {
+                let since = *seen.entry(entry.name.clone()).or_insert_with(Instant::now);
+                if since.elapsed() >= ABANDONED_AFTER {
+                    self.pay(&entry).await?;
+                } else {
+                    present.insert(entry.name);
+                }
+            }
+            match notes.last() {
+                Some(last) if notes.len() == PAGE_ENTRIES => after = Some(last.name.clone()),
+                _ => break,
+            }
+        }
+        seen.retain(|name, _| present.contains(name));
+        Ok(())
+    }
+
+    /// Copies everything that is there, from where an earlier run has stopped.
+    async fn fill(&self, existing: &dyn Movable<WholeOrder>) -> StoreResult<()> {
+        if self.outbox.get(FILLED).await?.is_none() {
+            let progress = self.outbox.get(PROGRESS).await?;
+            let mut range = Range { after: progress.map(|note| Place(note.body)), to: None };
+            let (mut pages, mut copied) = (0, 0);
+            loop {
+                let scanned = existing.scan(&range, PAGE_ORDERS).await?;
+                let mut orders = Vec::with_capacity(scanned.items.len());
+                for item in scanned.items {
+                    match item {
+                        Ok(whole) => orders.push(whole.order),
+                        Err(unreadable) => {
+                            tracing::error!(key = unreadable.key, error = %unreadable.error, "no order: left out of the order history");
+                        }
+                    }
+                }
+                copied += orders.len();
+                self.history.append(orders).await?;
+                let Some(next) = scanned.next else { break };
+                pages += 1;
+                if pages % PAGES_PER_PROGRESS == 0 {
+                    self.outbox.write(PROGRESS, Expected::Anything, next.0.clone()).await?;
+                    tracing::info!(copied, "filling the order history");
+                }
+                range.after = Some(next);
+            }
+            self.outbox.write(FILLED, Expected::Anything, Vec::new()).await?;
+            self.outbox.remove(PROGRESS, Expected::Anything).await?;
+            if copied > 0 {
+                tracing::info!(copied, "the order history is filled");
+            }
+        }
+        self.is_filled.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
+async fn keep_filling(inner: Weak<Inner>, existing: Arc<dyn Movable<WholeOrder>>) {
+    loop {
+        let Some(inner) = inner.upgrade() else { return };
+        match inner.fill(existing.as_ref()).await {
+            Ok(()) => return,
+            Err(error) => tracing::warn!(%error, "the order history could not be filled yet"),
+        }
+        drop(inner);
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+async fn keep_copying(inner: Weak<Inner>) {
+    let mut seen = BTreeMap::new();
+    loop {
+        tokio::time::sleep(PERIOD).await;
+        let Some(inner) = inner.upgrade() else { return };
+        if let Err(error) = inner.pay_all(&mut seen).await {
+            tracing::debug!(%error, "the order history is still behind");
+        }
+    }
+}
+
+fn entry_of(note: &Note) -> Option<Entry> {
+    let order = OrderId(Uuid::from_slice(&note.body).ok()?);
+    Some(Entry { name: note.name.clone(), order })
 }

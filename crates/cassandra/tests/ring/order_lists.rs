@@ -9,9 +9,10 @@ use std::{
 use mobimir_cassandra::CassandraOrderHistory;
 use mobimir_core::{
     id::OrderId,
+    moving::OrderSide,
     order::{Order, OrderPosition, OrderStatus},
     policy::{self, Entity, HistoryBucket, OrderBuckets},
-    ports::{OrderStore, Period, Stores, Transition},
+    ports::{OrderHistoryStore, OrderStore, Period, Stores, Transition},
     time::{Clock, SystemClock, Timestamp},
 };
 use mobimir_shop::SeparateHistory;
@@ -157,6 +158,13 @@ fn a_peak_is_spread_over_more_buckets() {
     });
 }
 
+/// Orders in a model, their history elsewhere.
+fn separate_history(history: Arc<dyn OrderHistoryStore>) -> SeparateHistory {
+    let OrderSide { port, moving, .. } = ModelStore::movables().orders;
+    let outbox = Arc::new(ModelStore::default());
+    SeparateHistory::new(port, history, outbox, moving, Arc::new(SystemClock))
+}
+
 /// Orders on one store and their history on the ring are orders like any others.
 #[test]
 fn conformance_of_orders_whose_history_lives_apart() {
@@ -168,7 +176,11 @@ fn conformance_of_orders_whose_history_lives_apart() {
         let history =
             CassandraOrderHistory::open(fresh.cluster, settings).await.expect("a history can be opened");
         let model = ModelStore::stores();
-        let orders = SeparateHistory::new(model.orders.clone(), Arc::new(history));
+        let orders = separate_history(Arc::new(history));
+        // Until then histories are read from the model.
+        while !orders.is_filled() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
         Stores { orders: Arc::new(orders), ..model }
     };
     conformance::orders(&factory, options());

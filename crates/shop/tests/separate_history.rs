@@ -1,0 +1,224 @@
+//! A history with a home of its own gets every order and every move, whoever dies when, however old the order is.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use mobimir_core::{
+    id::{self, OrderId, UserId},
+    moving::{OrderSide, Side},
+    notes::NoteStore,
+    order::{Order, OrderPosition, OrderStatus, StatusChange},
+    page::Page,
+    ports::{OrderHistoryStore, OrderStore, Period, StoreError, StoreResult, Transition},
+    time::{Clock, SystemClock, Timestamp, Version},
+    zone::Zone,
+};
+use mobimir_shop::SeparateHistory;
+use mobimir_testkit::model::ModelStore;
+
+/// Longer than an entry waits before others take it for left behind.
+const LONG: Duration = Duration::from_secs(120);
+
+/// A history that can be away, or keep whoever writes to it waiting for ever.
+struct History {
+    model: ModelStore,
+    is_away: AtomicBool,
+    hangs: AtomicBool,
+}
+
+#[async_trait]
+impl OrderHistoryStore for History {
+    async fn append(&self, orders: Vec<Order>) -> StoreResult<()> {
+        if self.hangs.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        if self.is_away.load(Ordering::SeqCst) {
+            return Err(StoreError::Unavailable { what: "away".into(), source: None });
+        }
+        OrderHistoryStore::append(&self.model, orders).await
+    }
+
+    async fn by_user(
+        &self,
+        user: UserId,
+        period: Period,
+        after: Option<OrderPosition>,
+        limit: usize,
+    ) -> StoreResult<Page<Order, OrderPosition>> {
+        OrderHistoryStore::by_user(&self.model, user, period, after, limit).await
+    }
+}
+
+struct World {
+    orders: OrderSide,
+    history: Arc<History>,
+    outbox: Arc<ModelStore>,
+    user: UserId,
+}
+
+impl World {
+    fn new() -> Self {
+        let history = History {
+            model: ModelStore::default(),
+            is_away: AtomicBool::default(),
+            hangs: AtomicBool::default(),
+        };
+        Self {
+            orders: ModelStore::movables().orders,
+            history: Arc::new(history),
+            outbox: Arc::default(),
+            user: UserId(id::fresh(SystemClock.now())),
+        }
+    }
+
+    /// One more process.
+    fn start(&self) -> SeparateHistory {
+        let Side { port, moving, .. } = self.orders.clone();
+        let (history, outbox) = (self.history.clone(), self.outbox.clone());
+        SeparateHistory::new(port, history, outbox, moving, Arc::new(SystemClock))
+    }
+
+    /// One that was placed long ago.
+    fn order(&self, key: &str) -> Order {
+        let created_at = Timestamp::parse("2025-01-01T00:00:00Z").unwrap();
+        Order {
+            id: OrderId::of(self.user, key),
+            user_id: self.user,
+            status: OrderStatus::Confirmed,
+            geo_zone: Zone::parse("MSK").unwrap(),
+            lines: Vec::new(),
+            shipping_address: None,
+            payment_method: None,
+            created_at,
+            updated_at: created_at,
+            bucket: 0,
+            version: Version::default().next(created_at),
+        }
+    }
+
+    /// What the history itself has, in no order.
+    async fn copied(&self) -> Vec<Order> {
+        let everything = Period::default();
+        let page = OrderHistoryStore::by_user(self.history.as_ref(), self.user, everything, None, 1_000);
+        let mut orders = page.await.unwrap().items;
+        orders.sort_by_key(|order| order.id);
+        orders
+    }
+
+    async fn owed(&self) -> usize {
+        self.outbox.list("order-history/owed/", None, 1_000).await.unwrap().len()
+    }
+}
+
+fn paid() -> StatusChange {
+    StatusChange { status: OrderStatus::Paid, at: SystemClock.now(), operator: None }
+}
+
+async fn statuses(orders: &dyn OrderStore, user: UserId) -> Vec<OrderStatus> {
+    let page = orders.by_user(user, Period::default(), None, 100).await.unwrap();
+    page.items.iter().map(|order| order.status).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_move_whose_process_dies_before_the_copy_is_copied_by_another() {
+    let world = World::new();
+    let dying = world.start();
+    let order = world.order("old");
+    dying.insert(vec![order.clone()]).await.unwrap();
+    world.history.hangs.store(true, Ordering::SeqCst);
+    let moving = dying.transition(order.id, OrderStatus::Confirmed, paid());
+    assert!(tokio::time::timeout(Duration::from_secs(1), moving).await.is_err(), "it waits for the history");
+    drop(dying);
+    world.history.hangs.store(false, Ordering::SeqCst);
+    assert_eq!(world.copied().await[0].status, OrderStatus::Confirmed, "the copy is stale");
+
+    let other = world.start();
+    tokio::time::sleep(LONG).await;
+    assert_eq!(statuses(&other, world.user).await, [OrderStatus::Paid]);
+    assert!(other.is_filled());
+    assert_eq!(world.copied().await[0].status, OrderStatus::Paid);
+    assert_eq!(world.owed().await, 0, "what is copied is owed no longer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_written_while_the_history_is_away_is_copied_when_it_is_back() {
+    let world = World::new();
+    let shop = world.start();
+    let first = world.order("before");
+    shop.insert(vec![first.clone()]).await.unwrap();
+    world.history.is_away.store(true, Ordering::SeqCst);
+    shop.insert(vec![world.order("meanwhile")]).await.unwrap();
+    let moved = shop.transition(first.id, OrderStatus::Confirmed, paid()).await.unwrap();
+    assert!(matches!(moved, Transition::Moved(_)), "{moved:?}");
+    assert_eq!(world.owed().await, 2);
+    tokio::time::sleep(LONG).await;
+    assert_eq!(world.owed().await, 2, "nothing is forgotten, however long it is away");
+
+    world.history.is_away.store(false, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(world.copied().await.len(), 2);
+    assert!(world.copied().await.iter().any(|order| order.status == OrderStatus::Paid));
+    assert_eq!(world.owed().await, 0);
+}
+
+/// Others look at the entry while its process still works at the move: it stays until it is certain that nobody does.
+#[tokio::test(start_paused = true)]
+async fn an_entry_of_a_move_under_way_is_left_to_its_process() {
+    let world = World::new();
+    let (shop, _other) = (world.start(), world.start());
+    let order = world.order("slow");
+    shop.insert(vec![order.clone()]).await.unwrap();
+    world.history.hangs.store(true, Ordering::SeqCst);
+    let moving = tokio::spawn(async move { shop.transition(order.id, OrderStatus::Confirmed, paid()).await });
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(world.owed().await, 1);
+    moving.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_ordered_before_is_filled_in_and_read_from_the_orders_until_then() {
+    const ORDERS: usize = 250;
+    let world = World::new();
+    let before: Vec<Order> = (0..ORDERS).map(|n| world.order(&n.to_string())).collect();
+    world.orders.port.insert(before.clone()).await.unwrap();
+    world.history.is_away.store(true, Ordering::SeqCst);
+    let shop = world.start();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(!shop.is_filled());
+    assert_eq!(statuses(&shop, world.user).await.len(), 100, "a page of what the orders' own store has");
+
+    world.history.is_away.store(false, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(shop.is_filled());
+    assert_eq!(world.copied().await.len(), ORDERS);
+    let filled = world.start();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(filled.is_filled(), "nobody fills it again");
+
+    // A shop without a separate history copies nothing, so the next one with one has to begin anew.
+    SeparateHistory::forget_backfill(world.outbox.as_ref()).await.unwrap();
+    world.history.is_away.store(true, Ordering::SeqCst);
+    let again = world.start();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!again.is_filled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_move_leaves_nothing_behind() {
+    let world = World::new();
+    let shop = world.start();
+    let order = world.order("paid already");
+    shop.insert(vec![order.clone()]).await.unwrap();
+    let refused = shop.transition(order.id, OrderStatus::Shipped, paid()).await.unwrap();
+    assert!(matches!(refused, Transition::StandsAt(OrderStatus::Confirmed)), "{refused:?}");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(world.owed().await, 0);
+}
