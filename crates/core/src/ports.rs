@@ -127,6 +127,10 @@ pub trait ProductStore: Send + Sync {
     /// Records whose `due_at` lies before `now`, the longest due first.
     async fn due_checkouts(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<Checkout>>;
 
+    /// Of these, the ones that are not committed. What they hold has to be given back, however many committed ones are due
+    /// because the store of orders does not answer.
+    async fn due_uncommitted(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<Checkout>>;
+
     /// The checkout that last claimed the user's cart, whatever became of it.
     async fn cart_claim(&self, user: UserId) -> StoreResult<Option<OrderId>>;
 

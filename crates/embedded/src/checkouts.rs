@@ -48,17 +48,25 @@ impl EmbeddedStore {
         .await
     }
 
-    pub(crate) async fn checkouts_due(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<Checkout>> {
+    pub(crate) async fn checkouts_due(
+        &self,
+        now: Timestamp,
+        is_wanted: fn(&Checkout) -> bool,
+        limit: usize,
+    ) -> StoreResult<Vec<Checkout>> {
         self.read(move |shared| {
             let snapshot = shared.tables.snapshot();
             let keyspace = shared.tables.keyspace(Space::Checkouts);
             let (start, end) = (checkout_due::all(), checkout_due::start_of(now));
             let mut due = Vec::new();
-            for row in snapshot.range(keyspace, start.bytes..end.bytes).take(limit) {
+            for row in snapshot.range(keyspace, start.bytes..end.bytes) {
+                if due.len() == limit {
+                    break;
+                }
                 let (_, id) = checkout_due::read_key(&row.key().map_err(read_failed)?)?;
                 let record = snapshot.get(keyspace, &checkout::key(id).bytes).map_err(read_failed)?;
                 let record = record.ok_or_else(|| damaged(format!("checkout {id} is due but not there")))?;
-                due.push(checkout::decode(id, &record)?);
+                due.extend(Some(checkout::decode(id, &record)?).filter(is_wanted));
             }
             Ok(due)
         })

@@ -199,7 +199,11 @@ impl ProductStore for EmbeddedStore {
     }
 
     async fn due_checkouts(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<Checkout>> {
-        self.checkouts_due(now, limit).await
+        self.checkouts_due(now, |_| true, limit).await
+    }
+
+    async fn due_uncommitted(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<Checkout>> {
+        self.checkouts_due(now, |checkout| !checkout.is_committed(), limit).await
     }
 
     async fn cart_claim(&self, user: UserId) -> StoreResult<Option<OrderId>> {

@@ -275,7 +275,7 @@ impl Shop {
             return Ok(());
         }
         let guest_id = guest.session.id;
-        let at = self.now();
+        let at = self.store_now();
         let closed = self
             .move_session(guest_id, |session| {
                 (session.state == SessionState::Live).then_some(SessionState::Closed {

@@ -183,7 +183,7 @@ impl Shop {
             if !checkout.is_open() {
                 return Ok(Some(checkout));
             }
-            if self.checkout_now() >= checkout.deadline {
+            if self.store_now() >= checkout.deadline {
                 if let Some(aborted) = self.abort_expired(&checkout).await? {
                     return Ok(Some(aborted));
                 }
@@ -198,7 +198,7 @@ impl Shop {
 
     /// Aborts an open checkout that is past its deadline; `None` when somebody else decided it first.
     pub(crate) async fn abort_expired(&self, checkout: &Checkout) -> Result<Option<Checkout>, StoreError> {
-        let Ok(aborted) = checkout.abort(AbortReason::Expired, self.checkout_now()) else { return Ok(None) };
+        let Ok(aborted) = checkout.abort(AbortReason::Expired, self.store_now()) else { return Ok(None) };
         let won = self.stores().products.update_checkout(aborted.clone(), checkout.version).await?;
         Ok(won.then_some(aborted))
     }

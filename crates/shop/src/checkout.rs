@@ -236,7 +236,7 @@ impl Shop {
             return Err(PlaceOrderError::Changed);
         }
         let now = self.now();
-        let deadline = self.checkout_now().plus_ms(self.settings().checkout_deadline_ms);
+        let deadline = self.store_now().plus_ms(self.settings().checkout_deadline_ms);
         let bucket = self.settings().order_buckets.bucket_of(order_id, now);
         let checkout = Checkout {
             order_id,
@@ -294,7 +294,7 @@ impl Shop {
             return Err(if busy { PlaceOrderError::Busy } else { PlaceOrderError::InProgress });
         }
 
-        let now = self.checkout_now();
+        let now = self.store_now();
         let decided = match claimed {
             CartClaimed::By(by) => checkout.abort(AbortReason::CartOrdered { by }, now),
             CartClaimed::ByThis if short.is_empty() => checkout.commit(attempt, now),
@@ -334,7 +334,7 @@ impl Shop {
                 kind: HoldKind::Sale,
                 zone: checkout.geo_zone,
                 quantity: line.quantity,
-                placed_at: now,
+                placed_at: self.store_now(),
             };
             match self.stores().products.hold(line.product_id, hold, now).await? {
                 HoldOutcome::Held | HoldOutcome::AlreadyHeld => {

@@ -104,8 +104,9 @@ impl Shop {
         self.inner.clock.now()
     }
 
-    /// The time that deadlines of checkouts are set and judged by, on every instance.
-    pub(crate) fn checkout_now(&self) -> Timestamp {
+    /// The time by the clock of the store that decides, on which all instances agree. Whatever one instance sets and another
+    /// judges is measured by it: deadlines of checkouts, the age of holds, when a guest's session was closed.
+    pub(crate) fn store_now(&self) -> Timestamp {
         self.inner.stores.products.clock(self.now())
     }
 

@@ -157,7 +157,7 @@ impl Shop {
             }
             let attempt = AttemptId(id::fresh(self.now()));
             self.hold_returns(&checkout, attempt).await?;
-            let Ok(decided) = checkout.cancel(attempt, Some(operator.to_owned()), self.checkout_now()) else {
+            let Ok(decided) = checkout.cancel(attempt, Some(operator.to_owned()), self.store_now()) else {
                 return Err(lost_race().into());
             };
             if self.stores().products.update_checkout(decided.clone(), checkout.version).await? {
@@ -180,7 +180,7 @@ impl Shop {
                     kind: HoldKind::Return,
                     zone: checkout.geo_zone,
                     quantity: line.quantity,
-                    placed_at: now,
+                    placed_at: self.store_now(),
                 };
                 match self.stores().products.hold(line.product_id, hold, now).await? {
                     HoldOutcome::Full if now < give_up_at => tokio::time::sleep(FULL_WAIT).await,
@@ -221,7 +221,7 @@ impl Shop {
         // CRT-4: whoever placed the order may have died before its cart was told. Without that the record stays due.
         match self.take_cart(checkout).await {
             Ok(()) => {
-                let settled = checkout.settled(self.checkout_now());
+                let settled = checkout.settled(self.store_now());
                 self.stores().products.update_checkout(settled, checkout.version).await?;
             }
             Err(error) => {

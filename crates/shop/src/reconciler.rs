@@ -1,5 +1,8 @@
 //! Finishes what a crash, a lost answer or a slow second run left open. Idempotent, takes no input, works from what
 //! is stored, once before the shop opens and then every second.
+//!
+//! What gives stock back needs the store of products alone, and has a loop of its own: stores of orders and carts that hang,
+//! and however many committed orders wait for them, do not hold it up.
 
 use std::time::Duration;
 
@@ -13,7 +16,7 @@ use mobimir_core::{
     time::Timestamp,
 };
 
-use crate::{MoveOrderError, PlaceOrderError, Shop};
+use crate::{MoveOrderError, PlaceOrderError, Shop, faults::Step};
 
 /// So much longer than any request takes a hold may wait before somebody looks whether it was forgotten.
 const HOLD_LOOK_BEYOND_REQUESTS_MS: i64 = 10_000;
@@ -40,27 +43,49 @@ pub struct Reconciled {
 
 /// Runs passes until `stopped` resolves.
 pub async fn run_reconciler(shop: Shop, stopped: impl Future<Output = ()>) {
-    tokio::pin!(stopped);
-    let mut audited = None;
-    loop {
-        let done = shop.reconcile().await;
-        if done != Reconciled::default() {
-            tracing::info!(
-                checkouts = done.checkouts,
-                holds = done.holds,
-                merges = done.merges,
-                failures = done.failures,
-                "reconciled"
-            );
+    let stock = async {
+        loop {
+            report(&shop.release_stock(shop.store_now()).await);
+            tokio::time::sleep(PERIOD).await;
         }
-        match shop.audit_products(audited.take()).await {
-            Ok(next) => audited = next,
-            Err(error) => tracing::warn!(%error, "the audit of the products was not possible"),
+    };
+    let rest = async {
+        let mut audited = None;
+        loop {
+            report(&shop.finish_decided(shop.store_now()).await);
+            match shop.audit_products(audited.take()).await {
+                Ok(next) => audited = next,
+                Err(error) => tracing::warn!(%error, "the audit of the products was not possible"),
+            }
+            tokio::time::sleep(PERIOD).await;
         }
-        tokio::select! {
-            () = &mut stopped => return,
-            () = tokio::time::sleep(PERIOD) => {}
-        }
+    };
+    // All steps can be repeated, so both may stop anywhere.
+    tokio::select! {
+        () = stopped => {}
+        () = stock => {}
+        () = rest => {}
+    }
+}
+
+fn report(done: &Reconciled) {
+    if *done != Reconciled::default() {
+        tracing::info!(
+            checkouts = done.checkouts,
+            holds = done.holds,
+            merges = done.merges,
+            failures = done.failures,
+            "reconciled"
+        );
+    }
+}
+
+impl std::ops::AddAssign for Reconciled {
+    fn add_assign(&mut self, other: Self) {
+        self.checkouts += other.checkouts;
+        self.holds += other.holds;
+        self.merges += other.merges;
+        self.failures += other.failures;
     }
 }
 
@@ -68,20 +93,33 @@ impl Shop {
     /// The pass of a shop that has just started: whatever was decided and not carried out was left by a crash, so nobody's
     /// grace has to be waited for. Where other instances are running it is at worst done twice, as it may be.
     pub async fn reconcile_at_start(&self) -> Reconciled {
-        self.reconcile_due(self.checkout_now().plus_ms(SETTLE_GRACE_MS)).await
+        self.reconcile_due(self.store_now().plus_ms(SETTLE_GRACE_MS)).await
     }
 
     /// One pass over all that is due.
     pub async fn reconcile(&self) -> Reconciled {
-        self.reconcile_due(self.checkout_now()).await
+        self.reconcile_due(self.store_now()).await
     }
 
-    /// Everything about stock comes first, and does not wait for the stores of orders and carts.
     async fn reconcile_due(&self, due: Timestamp) -> Reconciled {
+        let mut done = self.release_stock(due).await;
+        done += self.finish_decided(due).await;
+        done
+    }
+
+    /// Everything that gives stock back: checkouts past their deadline are aborted, and what nobody's order holds is released.
+    async fn release_stock(&self, due: Timestamp) -> Reconciled {
         let mut done = Reconciled::default();
-        let decided = self.settle_checkouts(due, &mut done).await;
+        let released = self.release_uncommitted(due, &mut done).await;
         let holds = self.reconcile_holds(&mut done).await;
-        let checkouts = match decided {
+        self.tell_failed([released, holds], &mut done);
+        done
+    }
+
+    /// Everything that follows from decisions: orders are written, carts are told, merges are finished.
+    async fn finish_decided(&self, due: Timestamp) -> Reconciled {
+        let mut done = Reconciled::default();
+        let committed = match self.settle_committed(due, &mut done).await {
             Ok(decided) => {
                 self.finish_checkouts(decided, &mut done).await;
                 Ok(())
@@ -89,58 +127,84 @@ impl Shop {
             Err(error) => Err(error),
         };
         let merges = self.reconcile_merges(&mut done).await;
-        for error in [checkouts, holds, merges].into_iter().filter_map(Result::err) {
-            done.failures += 1;
-            tracing::warn!(%error, "the reconciler will try again");
-        }
+        self.tell_failed([committed, merges], &mut done);
         done
     }
 
-    /// Decides what is past its deadline, settles the stock of all that is decided, and returns what has more
-    /// to be written.
-    async fn settle_checkouts(
+    fn tell_failed(&self, passes: [Result<(), StoreError>; 2], done: &mut Reconciled) {
+        for error in passes.into_iter().filter_map(Result::err) {
+            done.failures += 1;
+            tracing::warn!(%error, "the reconciler will try again");
+        }
+    }
+
+    async fn release_uncommitted(&self, due: Timestamp, done: &mut Reconciled) -> Result<(), StoreError> {
+        loop {
+            let checkouts = self.stores().products.due_uncommitted(due, BATCH_ITEMS_MAX).await?;
+            let is_last = checkouts.len() < BATCH_ITEMS_MAX;
+            let release = |checkout: Checkout| async move {
+                let released = self.within_time(self.release(checkout.clone())).await;
+                // One that was open is where it was if it could not be decided, and moved back by the decision if
+                // it could.
+                if let Err(error) = &released {
+                    tracing::warn!(order = %checkout.order_id, %error, "a checkout could not be released yet");
+                    if !checkout.is_open() {
+                        self.postpone(&checkout).await;
+                    }
+                }
+                released.is_ok()
+            };
+            let released: Vec<bool> =
+                stream::iter(checkouts).map(release).buffer_unordered(AT_ONCE_MAX).collect().await;
+            let count = released.iter().filter(|is_released| **is_released).count();
+            done.checkouts += count;
+            done.failures += released.len() - count;
+            // Those that failed are found again, so a pass in which one does is the last.
+            if is_last || count < released.len() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn release(&self, mut checkout: Checkout) -> Result<(), PlaceOrderError> {
+        if checkout.is_open() {
+            if self.store_now() < checkout.deadline {
+                return Ok(());
+            }
+            // Whoever runs it still may win until here; nothing is given back before this is won.
+            let Some(aborted) = self.abort_expired(&checkout).await? else { return Ok(()) };
+            checkout = aborted;
+        }
+        self.settle_lines(&checkout, checkout.verdict()).await?;
+        self.inner.faults.reached(Step::LinesSettled).await?;
+        let settled = checkout.settled(self.store_now());
+        self.stores().products.update_checkout(settled, checkout.version).await?;
+        Ok(())
+    }
+
+    /// Settles the stock of committed orders, and returns those that have more to be written.
+    async fn settle_committed(
         &self,
         due: Timestamp,
         done: &mut Reconciled,
     ) -> Result<Vec<Checkout>, StoreError> {
-        let checkouts = self.stores().products.due_checkouts(due, BATCH_ITEMS_MAX).await?;
+        let mut checkouts = self.stores().products.due_checkouts(due, BATCH_ITEMS_MAX).await?;
+        checkouts.retain(Checkout::is_committed);
         let settle = |checkout: Checkout| async move {
-            let settled = self.within_time(self.settle_checkout(checkout.clone())).await;
-            // One that was open is where it was if it could not be decided, and moved back by the decision if
-            // it could.
-            if settled.is_err() && !checkout.is_open() {
-                self.postpone(&checkout).await;
-            }
-            settled
-        };
-        let settled: Vec<_> =
-            stream::iter(checkouts).map(settle).buffer_unordered(AT_ONCE_MAX).collect().await;
-        let mut decided = Vec::with_capacity(settled.len());
-        for checkout in settled {
-            match checkout {
-                Ok(Some(checkout)) => decided.push(checkout),
-                // Nothing is to be done about it yet, or somebody else has just done it.
-                Ok(None) => done.checkouts += 1,
+            let settled = self.settle_lines(&checkout, checkout.verdict());
+            match self.within_time(async { settled.await.map_err(PlaceOrderError::from) }).await {
+                Ok(()) => Some(checkout),
                 Err(error) => {
-                    done.failures += 1;
-                    tracing::warn!(%error, "the stock of a checkout could not be settled yet");
+                    tracing::warn!(order = %checkout.order_id, %error, "the stock of an order could not be settled yet");
+                    self.postpone(&checkout).await;
+                    None
                 }
             }
-        }
-        Ok(decided)
-    }
-
-    async fn settle_checkout(&self, mut checkout: Checkout) -> Result<Option<Checkout>, PlaceOrderError> {
-        if checkout.is_open() {
-            if self.checkout_now() < checkout.deadline {
-                return Ok(None);
-            }
-            // Whoever runs it still may win until here; nothing is given back before this is won.
-            let Some(aborted) = self.abort_expired(&checkout).await? else { return Ok(None) };
-            checkout = aborted;
-        }
-        self.settle_lines(&checkout, checkout.verdict()).await?;
-        Ok(Some(checkout))
+        };
+        let settled: Vec<Option<Checkout>> =
+            stream::iter(checkouts).map(settle).buffer_unordered(AT_ONCE_MAX).collect().await;
+        done.failures += settled.iter().filter(|settled| settled.is_none()).count();
+        Ok(settled.into_iter().flatten().collect())
     }
 
     /// Writes all other consequences. What cannot be finished now is moved back, so that others get their
@@ -186,7 +250,7 @@ impl Shop {
 
     /// In vain when the record has changed meanwhile or cannot be written: then it stays where it is.
     pub(crate) async fn postpone(&self, checkout: &Checkout) {
-        let postponed = checkout.postponed(self.checkout_now());
+        let postponed = checkout.postponed(self.store_now());
         let moved = self.stores().products.update_checkout(postponed, checkout.version);
         if let Err(error) = self.within_time(async { moved.await.map_err(PlaceOrderError::from) }).await {
             tracing::debug!(order = %checkout.order_id, %error, "a checkout stays where it is in the queue");
@@ -197,7 +261,7 @@ impl Shop {
     /// cancellation that was never decided.
     async fn reconcile_holds(&self, done: &mut Reconciled) -> Result<(), StoreError> {
         let looked_at_after_ms = self.settings().request_ms_max + HOLD_LOOK_BEYOND_REQUESTS_MS;
-        let placed_before = self.now().plus_ms(-looked_at_after_ms);
+        let placed_before = self.store_now().plus_ms(-looked_at_after_ms);
         let mut after = None;
         loop {
             let products = self.stores().products.with_holds(placed_before, after, BATCH_ITEMS_MAX).await?;
@@ -252,7 +316,7 @@ impl Shop {
         let settings = self.settings();
         let looked_at_after_ms =
             settings.request_ms_max + MERGE_LOOK_BEYOND_REQUESTS_MS + settings.session_cache_ms;
-        let closed_before = now.plus_ms(-looked_at_after_ms);
+        let closed_before = self.store_now().plus_ms(-looked_at_after_ms);
         let guests = self.stores().sessions.unmerged(closed_before, BATCH_ITEMS_MAX, now).await?;
         let finish = |guest: Session| async move {
             let finished =
@@ -287,7 +351,7 @@ impl Shop {
 
     /// Since when the oldest thing waits for the reconciler, however often it was postponed.
     pub async fn oldest_due(&self) -> Result<Option<Timestamp>, StoreError> {
-        let now = self.checkout_now();
+        let now = self.store_now();
         // What was postponed just now is among them.
         let postponed_to = now.plus_ms(RETRY_AFTER_MS_MAX + 1);
         let waiting = self.stores().products.due_checkouts(postponed_to, BATCH_ITEMS_MAX).await?;

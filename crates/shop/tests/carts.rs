@@ -20,11 +20,13 @@ use mobimir_core::{
     invariant::Invariant,
     page::Page,
     ports::{CartStore, StoreError, StoreResult},
-    time::Timestamp,
+    time::{Clock, ManualClock, Timestamp},
 };
 use mobimir_shop::{
     Caller, CartContents, CartError, OrderRequest, PlaceOrderError, Shop, ShopSettings, faults::Faults,
 };
+
+use mobimir_testkit::model::ModelStore;
 
 use self::support::World;
 
@@ -137,6 +139,21 @@ async fn what_arrives_during_the_last_look_goes_along() {
     assert!(late.change.lock().unwrap().is_none(), "it has arrived");
     assert_eq!(shop.cart(&user).await.unwrap().items[0].quantity, 3);
     assert_eq!(shop.invariants().violations(Invariant::Crt2), 0);
+}
+
+/// When a guest's session was closed is the store's time: an instance whose clock is ahead takes the last look no earlier.
+#[tokio::test]
+async fn an_instance_that_is_ahead_does_not_take_the_last_look_too_early() {
+    const AHEAD_MS: i64 = 60_000;
+    let clock = Arc::new(ManualClock::at(Timestamp::parse("2025-11-28T00:00:00Z").unwrap()));
+    let world = World::on(ModelStore::stores_with_clock(clock.clone()), clock.clone());
+    let its_clock = Arc::new(ManualClock::at(clock.now().plus_ms(AHEAD_MS)));
+    let ahead = Shop::new(world.stores.clone(), its_clock, ShopSettings::default());
+    let shop = world.shop(Faults::none());
+    logged_in(&world, &shop).await;
+    assert_eq!(ahead.reconcile().await.merges, 0, "a request of the guest may still be running");
+    clock.advance_ms(30_000);
+    assert_eq!(ahead.reconcile().await.merges, 1);
 }
 
 fn order_as_shown(world: &World, cart: &CartContents) -> OrderRequest {

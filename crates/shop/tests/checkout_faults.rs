@@ -2,9 +2,12 @@
 
 mod support;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -19,6 +22,7 @@ use mobimir_core::{
 use mobimir_shop::{
     MoveOrderError, PlaceOrderError, Shop,
     faults::{Fault, Faults, Step},
+    run_reconciler,
 };
 use mobimir_testkit::model::ModelStore;
 use support::World;
@@ -443,6 +447,39 @@ async fn an_order_store_that_hangs_does_not_hold_up_the_stock_of_others() {
     }
     let settled = world.check_settled(&shop).await;
     assert_eq!((settled.sold, settled.available), (WAITING as u64, 1));
+}
+
+/// However many orders wait for a store that hangs, what an expired checkout holds is given back in time.
+#[tokio::test(start_paused = true)]
+async fn stock_comes_back_in_time_however_many_orders_wait_for_a_store_that_hangs() {
+    const WAITING: usize = 2_000;
+    const RECONCILED_WITHIN_S: usize = 30;
+    let mut world = World::new();
+    let hanging = HangingOrders { orders: world.stores.orders.clone(), hangs: AtomicBool::new(true) };
+    world.stores.orders = Arc::new(hanging);
+    for product in world.products(WAITING, 1).await {
+        let (faults, _) = crash_at(Step::CheckoutCommitted, 1);
+        let order = world.order_of(&[product], 1);
+        let crashed = world.shop(faults).place_order(world.user(), "key", order).await;
+        assert!(matches!(crashed, Err(PlaceOrderError::Stopped(_))), "{crashed:?}");
+    }
+    world.clock.advance_ms(1_000);
+    let scarce = world.products(1, 1).await;
+    let (faults, _) = crash_at(Step::AllLinesHeld, 1);
+    let crashed = world.shop(faults).place_order(world.user(), "key", world.order_of(&scarce, 1)).await;
+    assert!(matches!(crashed, Err(PlaceOrderError::Stopped(_))), "{crashed:?}");
+
+    world.clock.advance_ms(15_000);
+    let shop = world.shop(Faults::none());
+    let reconciler = tokio::spawn(run_reconciler(shop.clone(), std::future::pending()));
+    for _ in 0..RECONCILED_WITHIN_S {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        world.clock.advance_ms(1_000);
+    }
+    reconciler.abort();
+    let stock = shop.product(scarce[0]).await.unwrap().unwrap();
+    assert!(stock.holds.is_empty(), "{stock:?}");
+    assert_eq!(stock.stock[&World::zone()].available, 1);
 }
 
 /// Fills a cart with one unit of each product.

@@ -10,7 +10,7 @@ use mobimir_core::{
 };
 use mongodb::{
     Collection,
-    bson::{Binary, DateTime, Uuid, doc, spec::BinarySubtype},
+    bson::{Binary, DateTime, Document, Uuid, doc, spec::BinarySubtype},
     options::FindOptions,
 };
 use serde::{Deserialize, Serialize};
@@ -55,10 +55,30 @@ impl Checkouts {
     }
 
     pub(super) async fn due(&self, link: &Link, now: Timestamp, limit: usize) -> StoreResult<Vec<Checkout>> {
+        let due = doc! { "due_at": { "$lt": date(now) } };
+        self.longest_due_first(link, "due_checkouts", due, limit).await
+    }
+
+    pub(super) async fn due_uncommitted(
+        &self,
+        link: &Link,
+        now: Timestamp,
+        limit: usize,
+    ) -> StoreResult<Vec<Checkout>> {
+        let due = doc! { "due_at": { "$lt": date(now) }, "state.is": { "$ne": "committed" } };
+        self.longest_due_first(link, "due_uncommitted", due, limit).await
+    }
+
+    async fn longest_due_first(
+        &self,
+        link: &Link,
+        name: &'static str,
+        due: Document,
+        limit: usize,
+    ) -> StoreResult<Vec<Checkout>> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let options = FindOptions::builder().sort(doc! { "due_at": 1 }).limit(limit).build();
-        let due = doc! { "due_at": { "$lt": date(now) } };
-        let found = link.find("due_checkouts", &self.checkouts, due, options).await?;
+        let found = link.find(name, &self.checkouts, due, options).await?;
         found.into_iter().map(CheckoutDoc::checkout).collect()
     }
 }

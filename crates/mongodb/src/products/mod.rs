@@ -365,6 +365,10 @@ impl ProductStore for MongoProducts {
         self.checkouts.due(&self.link, now, limit).await
     }
 
+    async fn due_uncommitted(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<Checkout>> {
+        self.checkouts.due_uncommitted(&self.link, now, limit).await
+    }
+
     async fn cart_claim(&self, user: UserId) -> StoreResult<Option<OrderId>> {
         self.claims.get(&self.link, user).await
     }

@@ -148,12 +148,11 @@ impl ProductStore for ModelStore {
     }
 
     async fn due_checkouts(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<Checkout>> {
-        let state = self.state();
-        let is_due = |checkout: &&Checkout| checkout.due_at.is_some_and(|due_at| due_at < now);
-        let mut due: Vec<Checkout> = state.checkouts.values().filter(is_due).cloned().collect();
-        due.sort_by_key(|checkout| checkout.due_at);
-        due.truncate(limit);
-        Ok(due)
+        Ok(self.longest_due_first(now, |_| true, limit))
+    }
+
+    async fn due_uncommitted(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<Checkout>> {
+        Ok(self.longest_due_first(now, |checkout| !checkout.is_committed(), limit))
     }
 
     async fn cart_claim(&self, user: UserId) -> StoreResult<Option<OrderId>> {
@@ -167,5 +166,22 @@ impl ProductStore for ModelStore {
             state.cart_claims.insert(user, order);
         }
         Ok(claim == expected || claim == Some(order))
+    }
+}
+
+impl ModelStore {
+    fn longest_due_first(
+        &self,
+        now: Timestamp,
+        is_wanted: fn(&Checkout) -> bool,
+        limit: usize,
+    ) -> Vec<Checkout> {
+        let state = self.state();
+        let is_due = |checkout: &&Checkout| checkout.due_at.is_some_and(|due_at| due_at < now);
+        let due = state.checkouts.values().filter(is_due).filter(|checkout| is_wanted(checkout));
+        let mut due: Vec<Checkout> = due.cloned().collect();
+        due.sort_by_key(|checkout| checkout.due_at);
+        due.truncate(limit);
+        due
     }
 }

@@ -31,6 +31,7 @@ enum Fault {
     IgnoresTheVersionOfACheckout,
     InsertsACheckoutTwiceWhenCallersRace,
     FindsDueCheckoutsTooEarly,
+    FindsCommittedAmongUncommitted,
     ClaimsACartWhoeverHasIt,
     RefusesAClaimThatIsHeldAlready,
     TakesPrefixesOfCategories,
@@ -53,6 +54,7 @@ fn products() {
         IgnoresTheVersionOfACheckout,
         InsertsACheckoutTwiceWhenCallersRace,
         FindsDueCheckoutsTooEarly,
+        FindsCommittedAmongUncommitted,
         ClaimsACartWhoeverHasIt,
         RefusesAClaimThatIsHeldAlready,
         TakesPrefixesOfCategories,
@@ -246,6 +248,13 @@ impl ProductStore for Faulty {
     async fn due_checkouts(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<Checkout>> {
         let early = i64::from(self.fault == Fault::FindsDueCheckoutsTooEarly);
         self.inner.due_checkouts(now.plus_ms(early), limit).await
+    }
+
+    async fn due_uncommitted(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<Checkout>> {
+        if self.fault == Fault::FindsCommittedAmongUncommitted {
+            return self.inner.due_checkouts(now, limit).await;
+        }
+        self.inner.due_uncommitted(now, limit).await
     }
 
     async fn cart_claim(&self, user: UserId) -> StoreResult<Option<OrderId>> {

@@ -1,8 +1,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mobimir_core::{
-    checkout::{Checkout, LINES_MAX},
-    id::{OrderId, ProductId},
+    checkout::{AbortReason, Checkout, LINES_MAX},
+    id::{AttemptId, OrderId, ProductId},
     money::{Money, PRICE_MAX},
     order::OrderLine,
     product::{
@@ -252,8 +252,23 @@ async fn due_checkouts(bench: &Bench) -> Checked {
     let later = Checkout { due_at: Some(start.plus_ms(50)), ..made[1].fenced(start) };
     answered(products.update_checkout(later.clone(), made[1].version).await)?;
     let due = async || products.due_checkouts(start.plus_ms(51), 100).await;
-    let expected = [&made[2..], &[later]].concat();
-    bench.sees("due after one was settled and one put off", expected, due).await
+    let expected = [&made[2..], std::slice::from_ref(&later)].concat();
+    bench.sees("due after one was settled and one put off", expected, due).await?;
+
+    let is_open = "an open checkout can be decided";
+    let committed = made[2].commit(AttemptId(bench.universe.order(2).0), start).expect(is_open);
+    let committed = Checkout { due_at: made[2].due_at, ..committed };
+    answered(products.update_checkout(committed, made[2].version).await)?;
+    let aborted = made[3].abort(AbortReason::Expired, start).expect(is_open);
+    let aborted = Checkout { due_at: made[3].due_at, ..aborted };
+    answered(products.update_checkout(aborted.clone(), made[3].version).await)?;
+    let uncommitted = [aborted, made[4].clone(), later];
+    for limit in [100, 2] {
+        let due = async || products.due_uncommitted(start.plus_ms(51), limit).await;
+        let expected = uncommitted[..limit.min(3)].to_vec();
+        bench.sees(format!("the first {limit} that are not committed"), expected, due).await?;
+    }
+    Ok(())
 }
 
 async fn cart_claims(bench: &Bench) -> Checked {

@@ -200,6 +200,13 @@ impl Case<'_> {
             let actual = answered(self.bench.store.products.due_checkouts(now, limit).await)?;
             same_beginning(format!("due before {now}"), &actual, &whole, limit, |checkout| checkout.due_at)
         };
+        self.bench.eventually(observe).await?;
+        let whole = answered(self.bench.model.products.due_uncommitted(now, usize::MAX).await)?;
+        let observe = async || {
+            let actual = answered(self.bench.store.products.due_uncommitted(now, limit).await)?;
+            let what = format!("not committed and due before {now}");
+            same_beginning(what, &actual, &whole, limit, |checkout| checkout.due_at)
+        };
         self.bench.eventually(observe).await
     }
 
