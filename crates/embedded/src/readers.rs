@@ -254,16 +254,18 @@ mod tests {
                 .await
         });
         tokio::time::sleep(Duration::from_millis(20)).await;
-        let others: Vec<_> = (0..3)
-            .map(|n| {
-                let readers = readers.clone();
-                tokio::spawn(async move { readers.run(move || Ok(n)).await.unwrap() })
-            })
-            .collect();
-        tokio::time::sleep(STUCK_AFTER * 5).await;
-        assert_eq!(readers.run(|| Ok(7)).await.unwrap(), 7);
-        for other in others {
-            other.await.unwrap();
+        let read = |n: usize| {
+            let readers = readers.clone();
+            tokio::spawn(async move { readers.run(move || Ok(n)).await.unwrap() })
+        };
+        let behind: Vec<_> = (0..4).map(read).collect();
+        // The one that is stuck may be the only one awake, and then somebody has to come.
+        while !behind.iter().all(|read| read.is_finished()) {
+            tokio::time::sleep(STUCK_AFTER * 5).await;
+            read(4);
+        }
+        for (n, read) in behind.into_iter().enumerate() {
+            assert_eq!(read.await.unwrap(), n);
         }
         tokio::task::spawn_blocking(move || stuck.wait()).await.unwrap();
         first.await.unwrap().unwrap();
