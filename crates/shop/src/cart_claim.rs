@@ -1,15 +1,18 @@
-//! One cart, one order (CRT-4). What one cart change put in is ordered at most once, over any number of instances, keys,
-//! crashes and lost answers.
+//! One cart, one order (CRT-4). What one cart change put in is ordered at most once, over any number of
+//! instances, keys, crashes and lost answers.
 //!
-//! The store that decides checkouts has a *claim* for every user: the checkout that claimed the user's cart last. A checkout
-//! of the cart is committed only while it holds the claim, and it takes the claim by compare-and-set only from a checkout
-//! that is decided. So of all checkouts that read the same changes, one can commit:
+//! The store that decides checkouts has a *claim* for every user: the checkout that claimed the user's cart
+//! last. A checkout of the cart is committed only while it holds the claim, and it takes the claim by
+//! compare-and-set only from a checkout that is decided. So of all checkouts that read the same changes, one
+//! can commit:
 //!
-//! 1. Before the cart is read, the claim is, and its checkout must be decided. If it committed, what it covers is out of
-//!    the cart: it is appended there once more, because the run that committed may have died before it did, and folded in.
+//! 1. Before the cart is read, the claim is, and its checkout must be decided. If it committed, what it
+//!    covers is out of the cart: it is appended there once more, because the run that committed may have died
+//!    before it did, and folded in.
 //! 2. The record says `after`: the last order that took anything from the cart, as the cart was read.
-//! 3. The claim moves to this checkout, from `after` or from an aborted checkout with the same `after`. If another order has
-//!    committed since `after`, the changes that were read may be its own, and this checkout is aborted.
+//! 3. The claim moves to this checkout, from `after` or from an aborted checkout with the same `after`. If
+//!    another order has committed since `after`, the changes that were read may be its own, and this checkout
+//!    is aborted.
 //!
 //! Claims do not expire: the checkout that holds one decides, at its deadline at the latest.
 
@@ -76,7 +79,8 @@ impl Shop {
         Err(PlaceOrderError::InProgress)
     }
 
-    /// The cart without what the checkout that holds the claim has taken, and that order if it has taken anything.
+    /// The cart without what the checkout that holds the claim has taken, and that order if it has taken
+    /// anything.
     async fn cart_after(
         &self,
         user: UserId,
@@ -155,7 +159,8 @@ impl Shop {
         Err(PlaceOrderError::InProgress)
     }
 
-    /// The order that has taken from the cart since `take.after`, if the checkout that holds the claim is or knows one.
+    /// The order that has taken from the cart since `take.after`, if the checkout that holds the claim is or
+    /// knows one.
     async fn taken_by(
         &self,
         holder: OrderId,
@@ -170,8 +175,8 @@ impl Shop {
         Ok(after.filter(|_| after != take.after))
     }
 
-    /// The checkout once it is decided: waits for whoever runs it, and aborts it past its deadline. `None` when its record is
-    /// not kept any more.
+    /// The checkout once it is decided: waits for whoever runs it, and aborts it past its deadline. `None`
+    /// when its record is not kept any more.
     async fn decided(
         &self,
         order: OrderId,

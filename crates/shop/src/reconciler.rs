@@ -1,8 +1,8 @@
-//! Finishes what a crash, a lost answer or a slow second run left open. Idempotent, takes no input, works from what
-//! is stored, once before the shop opens and then every second.
+//! Finishes what a crash, a lost answer or a slow second run left open. Idempotent, takes no input, works
+//! from what is stored, once before the shop opens and then every second.
 //!
-//! What gives stock back needs the store of products alone, and has a loop of its own: stores of orders and carts that hang,
-//! and however many committed orders wait for them, do not hold it up.
+//! What gives stock back needs the store of products alone, and has a loop of its own: stores of orders and
+//! carts that hang, and however many committed orders wait for them, do not hold it up.
 
 use std::time::Duration;
 
@@ -20,14 +20,15 @@ use crate::{MoveOrderError, PlaceOrderError, Shop, faults::Step};
 
 /// So much longer than any request takes a hold may wait before somebody looks whether it was forgotten.
 const HOLD_LOOK_BEYOND_REQUESTS_MS: i64 = 10_000;
-/// So much later than the longest request no request of a guest's session that was closed can still be running.
+/// So much later than the longest request no request of a guest's session that was closed can still be
+/// running.
 const MERGE_LOOK_BEYOND_REQUESTS_MS: i64 = 5_000;
 const BATCH_ITEMS_MAX: usize = 256;
 /// Checkouts and merges that are worked on at the same time, so that one that hangs does not hold up the
 /// others.
 const AT_ONCE_MAX: usize = 64;
-/// One of them may take as long as a request, and at least this long, before it is left for later. All steps can
-/// be repeated, so it may stop anywhere.
+/// One of them may take as long as a request, and at least this long, before it is left for later. All steps
+/// can be repeated, so it may stop anywhere.
 const ITEM_TIME_MIN: Duration = Duration::from_secs(5);
 const AUDIT_PRODUCTS_PER_PASS: usize = 200;
 const PERIOD: Duration = Duration::from_secs(1);
@@ -90,8 +91,9 @@ impl std::ops::AddAssign for Reconciled {
 }
 
 impl Shop {
-    /// The pass of a shop that has just started: whatever was decided and not carried out was left by a crash, so nobody's
-    /// grace has to be waited for. Where other instances are running it is at worst done twice, as it may be.
+    /// The pass of a shop that has just started: whatever was decided and not carried out was left by a
+    /// crash, so nobody's grace has to be waited for. Where other instances are running it is at worst done
+    /// twice, as it may be.
     pub async fn reconcile_at_start(&self) -> Reconciled {
         self.reconcile_due(self.store_now().plus_ms(SETTLE_GRACE_MS)).await
     }
@@ -107,7 +109,8 @@ impl Shop {
         done
     }
 
-    /// Everything that gives stock back: checkouts past their deadline are aborted, and what nobody's order holds is released.
+    /// Everything that gives stock back: checkouts past their deadline are aborted, and what nobody's order
+    /// holds is released.
     async fn release_stock(&self, due: Timestamp) -> Reconciled {
         let mut done = Reconciled::default();
         let released = self.release_uncommitted(due, &mut done).await;
@@ -144,8 +147,8 @@ impl Shop {
             let is_last = checkouts.len() < BATCH_ITEMS_MAX;
             let release = |checkout: Checkout| async move {
                 let released = self.within_time(self.release(checkout.clone())).await;
-                // One that was open is where it was if it could not be decided, and moved back by the decision if
-                // it could.
+                // One that was open is where it was if it could not be decided, and moved back by the
+                // decision if it could.
                 if let Err(error) = &released {
                     tracing::warn!(order = %checkout.order_id, %error, "a checkout could not be released yet");
                     if !checkout.is_open() {
@@ -257,8 +260,8 @@ impl Shop {
         }
     }
 
-    /// Holds that outlived their run: of a run that lost, of one that placed them after everything was settled, of a
-    /// cancellation that was never decided.
+    /// Holds that outlived their run: of a run that lost, of one that placed them after everything was
+    /// settled, of a cancellation that was never decided.
     async fn reconcile_holds(&self, done: &mut Reconciled) -> Result<(), StoreError> {
         let looked_at_after_ms = self.settings().request_ms_max + HOLD_LOOK_BEYOND_REQUESTS_MS;
         let placed_before = self.store_now().plus_ms(-looked_at_after_ms);
@@ -301,8 +304,8 @@ impl Shop {
             // Still open: its deadline decides.
             (HoldKind::Sale, Decision::Undecided, _) => Ok(None),
             (HoldKind::Return, _, Decision::Undecided) => {
-                // A cancellation that crashed before it was decided. Under a new version of the record it cannot be
-                // decided any more by whoever placed this hold, so it may go.
+                // A cancellation that crashed before it was decided. Under a new version of the record it
+                // cannot be decided any more by whoever placed this hold, so it may go.
                 let fenced = checkout.fenced(self.now());
                 let won = self.stores().products.update_checkout(fenced, checkout.version).await?;
                 Ok(won.then_some(Verdict { sale: verdict.sale, cancellation: Decision::Failed(attempt) }))
@@ -359,7 +362,8 @@ impl Shop {
         Ok(since.filter(|since| *since < now))
     }
 
-    /// A store that is slow finishes its work all the same; one that hangs does not hold up the others for long.
+    /// A store that is slow finishes its work all the same; one that hangs does not hold up the others for
+    /// long.
     async fn within_time<T>(
         &self,
         work: impl Future<Output = Result<T, PlaceOrderError>>,

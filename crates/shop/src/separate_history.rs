@@ -1,13 +1,15 @@
 //! Orders whose history by customer has a home of its own, as the policy `history-only` wants it.
 //!
-//! The order store decides and is written first; what it has is then copied to the history. Copies carry the order's version,
-//! so one that comes late or twice does no harm. The shopper never waits for a history that is away.
+//! The order store decides and is written first; what it has is then copied to the history. Copies carry the
+//! order's version, so one that comes late or twice does no harm. The shopper never waits for a history that
+//! is away.
 //!
-//! - **Outbox.** Before an order moves, an entry in the outbox says that a copy is owed; it goes when the copy is made. A new
-//!   order needs none as long as the history answers: whoever places it repeats the insert until it is answered, and
-//!   it is answered when the copy is made or owed. A process that dies leaves its entry, and every instance looks for those.
-//! - **Backfill.** What was ordered before the history had a home of its own is copied in the background, once. Until all
-//!   of it is there, histories are read from the store of orders.
+//! - **Outbox.** Before an order moves, an entry in the outbox says that a copy is owed; it goes when the
+//!   copy is made. A new order needs none as long as the history answers: whoever places it repeats the
+//!   insert until it is answered, and it is answered when the copy is made or owed. A process that dies
+//!   leaves its entry, and every instance looks for those.
+//! - **Backfill.** What was ordered before the history had a home of its own is copied in the background,
+//!   once. Until all of it is there, histories are read from the store of orders.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,8 +35,8 @@ use uuid::Uuid;
 
 /// How often the outbox is looked at, and a backfill that failed is tried again.
 const PERIOD: Duration = Duration::from_secs(2);
-/// An entry that has been there for so long was left behind: no request takes as long. Measured by who looks, so
-/// that clocks of instances need not agree.
+/// An entry that has been there for so long was left behind: no request takes as long. Measured by who looks,
+/// so that clocks of instances need not agree.
 const ABANDONED_AFTER: Duration = Duration::from_secs(60);
 const PAGE_ENTRIES: usize = 200;
 const PAGE_ORDERS: usize = 100;
@@ -207,7 +209,8 @@ impl Inner {
         Ok(())
     }
 
-    /// What this process owes, and what others have left behind. `seen` says since when each entry was seen here.
+    /// What this process owes, and what others have left behind. `seen` says since when each entry was seen
+    /// here.
     async fn pay_all(&self, seen: &mut BTreeMap<String, Instant>) -> StoreResult<()> {
         let own: Vec<Entry> =
             self.behind().iter().map(|(name, order)| Entry { name: name.clone(), order: *order }).collect();

@@ -1,8 +1,8 @@
 //! Who is asking: the session behind a token, answered from memory for a short while.
 //!
-//! SES-3: memory may accept a token, for `session_cache_s` at most, but it refuses only what the store has just
-//! refused. Another instance may have refreshed the session a moment ago, so a token that does not fit what is
-//! remembered is looked up in the store.
+//! SES-3: memory may accept a token, for `session_cache_s` at most, but it refuses only what the store has
+//! just refused. Another instance may have refreshed the session a moment ago, so a token that does not fit
+//! what is remembered is looked up in the store.
 
 use std::{
     collections::{HashMap, hash_map},
@@ -80,9 +80,9 @@ impl Shop {
         Ok(Some(Caller { session }))
     }
 
-    /// Judges a token by a read of the store that began after the token arrived. A token that does not fit what
-    /// was read is looked up where sessions are decided before it is refused. Requests for one session share
-    /// reads, so that no number of wrong guesses makes more than one read at a time.
+    /// Judges a token by a read of the store that began after the token arrived. A token that does not fit
+    /// what was read is looked up where sessions are decided before it is refused. Requests for one session
+    /// share reads, so that no number of wrong guesses makes more than one read at a time.
     async fn look_up(&self, token: &AccessToken) -> StoreResult<Option<Arc<Session>>> {
         let cache = &self.inner.sessions;
         let visit = cache.lookups.visit(token.session);

@@ -1,4 +1,5 @@
-//! A history with a home of its own gets every order and every move, whoever dies when, however old the order is.
+//! A history with a home of its own gets every order and every move, whoever dies when, however old the order
+//! is.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -169,7 +170,8 @@ async fn what_is_written_while_the_history_is_away_is_copied_when_it_is_back() {
     assert_eq!(world.owed().await, 0);
 }
 
-/// Others look at the entry while its process still works at the move: it stays until it is certain that nobody does.
+/// Others look at the entry while its process still works at the move: it stays until it is certain that
+/// nobody does.
 #[tokio::test(start_paused = true)]
 async fn an_entry_of_a_move_under_way_is_left_to_its_process() {
     let world = World::new();

@@ -49,8 +49,8 @@ fn client(host: &str, session: &serde_json::Value) -> Client {
     Client::with_token(host, session["token"].as_str().unwrap())
 }
 
-/// SES-3: that the token was ended has just been answered. However slow the machine is, a request that is sent later than
-/// `session_cache_s` after that is refused.
+/// SES-3: that the token was ended has just been answered. However slow the machine is, a request that is
+/// sent later than `session_cache_s` after that is refused.
 async fn is_refused_within_the_cache_time(mut client: Client) {
     let ended = Instant::now();
     loop {
@@ -120,8 +120,8 @@ async fn one_cart_is_ordered_once_however_many_instances_are_asked() {
     two.assert_no_violation().await;
 }
 
-/// Who hangs up after the order was begun has ordered, whether anybody asks again or not; who asks again has ordered once. A
-/// request of which nothing was begun when its client hung up is not begun any more.
+/// Who hangs up after the order was begun has ordered, whether anybody asks again or not; who asks again has
+/// ordered once. A request of which nothing was begun when its client hung up is not begun any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_hangs_up_has_ordered_once() {
     const FINISHED_MIN: usize = 3;
