@@ -34,7 +34,7 @@ pub struct Deployment {
     /// The newest operation time of everything this process wrote, or was shown by the primary.
     written: AtomicU64,
     members: Arc<Members>,
-    /// Where no read may go to a secondary, nobody looks how far they are.
+    /// Measures the primary's clock, and the lag of secondaries where reads may go to them.
     _monitor: Monitor,
     meters: Meters,
 }

@@ -33,7 +33,7 @@ use mobimir_core::{
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// How often the outbox is looked at, and a backfill that failed is tried again.
+/// How often the outbox is checked, and a backfill that failed is retried.
 const PERIOD: Duration = Duration::from_secs(2);
 /// An entry that has been there for so long was left behind: no request takes as long. Measured by who looks,
 /// so that clocks of instances need not agree.
@@ -58,7 +58,7 @@ struct Inner {
     outbox: Arc<dyn NoteStore>,
     clock: Arc<dyn Clock>,
     /// Entries of this process whose order has moved and whose copy failed, by name.
-    behind: Mutex<BTreeMap<String, OrderId>>,
+    undelivered: Mutex<BTreeMap<String, OrderId>>,
     is_filled: AtomicBool,
 }
 
@@ -77,8 +77,8 @@ impl SeparateHistory {
         existing: Arc<dyn Movable<WholeOrder>>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let (behind, is_filled) = (Mutex::default(), AtomicBool::new(false));
-        let inner = Arc::new(Inner { orders, history, outbox, clock, behind, is_filled });
+        let (undelivered, is_filled) = (Mutex::default(), AtomicBool::new(false));
+        let inner = Arc::new(Inner { orders, history, outbox, clock, undelivered, is_filled });
         let weak = Arc::downgrade(&inner);
         tokio::spawn(keep_filling(weak.clone(), existing));
         tokio::spawn(keep_copying(weak));
@@ -107,8 +107,8 @@ impl OrderStore for SeparateHistory {
         if let Err(error) = self.inner.history.append(orders).await {
             tracing::warn!(%error, orders = ids.len(), "the order history is behind");
             for order in ids {
-                let entry = self.inner.owe(order).await?;
-                self.inner.behind().insert(entry.name, order);
+                let entry = self.inner.enqueue(order).await?;
+                self.inner.undelivered().insert(entry.name, order);
             }
         }
         Ok(inserted)
@@ -128,19 +128,19 @@ impl OrderStore for SeparateHistory {
         from: OrderStatus,
         change: StatusChange,
     ) -> StoreResult<Transition> {
-        let entry = self.inner.owe(id).await?;
+        let entry = self.inner.enqueue(id).await?;
         let transition = self.inner.orders.transition(id, from, change).await;
         match &transition {
             Ok(Transition::Moved(order)) => match self.inner.history.append(vec![order.clone()]).await {
-                Ok(()) => self.inner.forget_later(entry),
+                Ok(()) => self.inner.remove_later(entry),
                 Err(error) => {
                     tracing::warn!(%error, order = %id, "the order history is behind");
-                    self.inner.behind().insert(entry.name, id);
+                    self.inner.undelivered().insert(entry.name, id);
                 }
             },
             // It may have moved, or may still.
             Err(StoreError::Unknown { .. }) => {}
-            Ok(Transition::StandsAt(_) | Transition::NoSuchOrder) | Err(_) => self.inner.forget_later(entry),
+            Ok(Transition::StandsAt(_) | Transition::NoSuchOrder) | Err(_) => self.inner.remove_later(entry),
         }
         transition
     }
@@ -171,8 +171,8 @@ impl OrderStore for SeparateHistory {
 }
 
 impl Inner {
-    /// Writes down that a copy of the order is owed, before anybody can rely on what it will say.
-    async fn owe(&self, order: OrderId) -> StoreResult<Entry> {
+    /// Adds an outbox entry: a copy of the order is owed. Written before anybody can rely on what it will say.
+    async fn enqueue(&self, order: OrderId) -> StoreResult<Entry> {
         let name = format!("{OWED}{order}/{}", id::fresh(self.clock.now()));
         let written = self.outbox.write(&name, Expected::Anything, order.as_bytes().to_vec()).await;
         match written {
@@ -186,7 +186,7 @@ impl Inner {
     }
 
     /// Nobody waits for it: an entry that stays is copied once more.
-    fn forget_later(&self, entry: Entry) {
+    fn remove_later(&self, entry: Entry) {
         let outbox = self.outbox.clone();
         tokio::spawn(async move {
             if let Err(error) = outbox.remove(&entry.name, Expected::Anything).await {
@@ -195,27 +195,30 @@ impl Inner {
         });
     }
 
-    fn behind(&self) -> MutexGuard<'_, BTreeMap<String, OrderId>> {
-        self.behind.lock().unwrap_or_else(PoisonError::into_inner)
+    fn undelivered(&self) -> MutexGuard<'_, BTreeMap<String, OrderId>> {
+        self.undelivered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Copies the order as it stands.
-    async fn pay(&self, entry: &Entry) -> StoreResult<()> {
+    async fn deliver(&self, entry: &Entry) -> StoreResult<()> {
         if let Some(order) = self.orders.get(entry.order).await? {
             self.history.append(vec![order]).await?;
         }
         self.outbox.remove(&entry.name, Expected::Anything).await?;
-        self.behind().remove(&entry.name);
+        self.undelivered().remove(&entry.name);
         Ok(())
     }
 
     /// What this process owes, and what others have left behind. `seen` says since when each entry was seen
     /// here.
-    async fn pay_all(&self, seen: &mut BTreeMap<String, Instant>) -> StoreResult<()> {
-        let own: Vec<Entry> =
-            self.behind().iter().map(|(name, order)| Entry { name: name.clone(), order: *order }).collect();
+    async fn deliver_all(&self, seen: &mut BTreeMap<String, Instant>) -> StoreResult<()> {
+        let own: Vec<Entry> = self
+            .undelivered()
+            .iter()
+            .map(|(name, order)| Entry { name: name.clone(), order: *order })
+            .collect();
         for entry in &own {
-            self.pay(entry).await?;
+            self.deliver(entry).await?;
         }
         let mut present = BTreeSet::new();
         let mut after: Option<String> = None;
@@ -224,7 +227,7 @@ impl Inner {
             for entry in notes.iter().filter_map(entry_of) {
                 let since = *seen.entry(entry.name.clone()).or_insert_with(Instant::now);
                 if since.elapsed() >= ABANDONED_AFTER {
-                    self.pay(&entry).await?;
+                    self.deliver(&entry).await?;
                 } else {
                     present.insert(entry.name);
                 }
@@ -293,7 +296,7 @@ async fn keep_copying(inner: Weak<Inner>) {
     loop {
         tokio::time::sleep(PERIOD).await;
         let Some(inner) = inner.upgrade() else { return };
-        if let Err(error) = inner.pay_all(&mut seen).await {
+        if let Err(error) = inner.deliver_all(&mut seen).await {
             tracing::debug!(%error, "the order history is still behind");
         }
     }
