@@ -96,7 +96,7 @@ fn spread(count: usize, wanted: usize) -> impl Iterator<Item = usize> {
 
 /// A session of a user who has logged in, and its token.
 fn session(user: UserId, now: Timestamp) -> (Session, String) {
-    let token = AccessToken::generate(SessionId(fresh(now)));
+    let token = AccessToken::generate(SessionId(fresh(now)), &SystemEntropy);
     let session = Session {
         id: token.session,
         holder: Holder::User(user),

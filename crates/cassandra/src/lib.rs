@@ -19,7 +19,7 @@ mod stamps;
 mod turns;
 
 pub use self::{
-    carts::{CartOptions, CassandraCarts, OrderCovers},
+    carts::{CartOptions, CassandraCarts, Gathered, OrderCovers, PackPlan, StoredRow},
     cluster::{Cluster, ConnectError},
     config::ClusterConfig,
     link::{DcState, RequestLog, RequestSeen, StatementKind},

@@ -3,14 +3,20 @@
 use std::{
     collections::HashSet,
     hash::{BuildHasherDefault, Hasher},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::time::Timestamp;
+use crate::{
+    entropy::{Entropy, SystemEntropy},
+    time::Timestamp,
+};
 
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {$(
@@ -75,22 +81,38 @@ impl ChangeId {
     }
 }
 
-/// A fresh, time-ordered id (UUID version 7). Within a process, later calls give greater ids, in the same millisecond
-/// and with a clock that steps back by less than a second, too.
-pub fn fresh(now: Timestamp) -> Uuid {
-    let ms = now.as_millis().max(0).cast_unsigned();
-    let mut random: [u8; 10] = crate::secret::random_bytes();
-    let before = LAST_PLACE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| next_place(last, ms));
-    let Some(place) = before.ok().and_then(|last| next_place(last, ms)) else {
-        return uuid::Builder::from_unix_timestamp_millis(ms, &random).into_uuid();
-    };
-    // The builder writes the version over the four bits that a place leaves free.
-    random[..2].copy_from_slice(&((place & PLACES_MASK) as u16).to_be_bytes());
-    uuid::Builder::from_unix_timestamp_millis(place >> PLACE_BITS, &random).into_uuid()
+/// A source of fresh, time-ordered ids (UUID version 7). Of one source, later calls give greater ids, in the
+/// same millisecond and with a clock that steps back by less than a second, too.
+pub struct IdSource {
+    /// The millisecond of the last id, and its place within that.
+    last_place: AtomicU64,
+    entropy: Arc<dyn Entropy>,
 }
 
-/// Where the last fresh id stands: its millisecond, and its place within that.
-static LAST_PLACE: AtomicU64 = AtomicU64::new(0);
+impl IdSource {
+    pub fn new(entropy: Arc<dyn Entropy>) -> Self {
+        Self { last_place: AtomicU64::new(0), entropy }
+    }
+
+    pub fn fresh(&self, now: Timestamp) -> Uuid {
+        let ms = now.as_millis().max(0).cast_unsigned();
+        let mut random: [u8; 10] = self.entropy.bytes();
+        let next = |last| next_place(last, ms);
+        let before = self.last_place.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        let Some(place) = before.ok().and_then(next) else {
+            return uuid::Builder::from_unix_timestamp_millis(ms, &random).into_uuid();
+        };
+        // The builder writes the version over the four bits that a place leaves free.
+        random[..2].copy_from_slice(&((place & PLACES_MASK) as u16).to_be_bytes());
+        uuid::Builder::from_unix_timestamp_millis(place >> PLACE_BITS, &random).into_uuid()
+    }
+}
+
+/// A fresh id from the source of this process.
+pub fn fresh(now: Timestamp) -> Uuid {
+    static PROCESS: LazyLock<IdSource> = LazyLock::new(|| IdSource::new(Arc::new(SystemEntropy)));
+    PROCESS.fresh(now)
+}
 
 /// A version 7 id has as many bits between its millisecond and its random part.
 const PLACE_BITS: u32 = 12;

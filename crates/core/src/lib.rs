@@ -5,6 +5,7 @@
 
 pub mod cart;
 pub mod checkout;
+pub mod entropy;
 pub mod id;
 pub mod invariant;
 pub mod money;

@@ -4,7 +4,10 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::id::SessionId;
+use crate::{
+    entropy::{Entropy, SystemEntropy},
+    id::SessionId,
+};
 
 /// The hash of a secret, which is what gets stored.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,8 +39,8 @@ pub struct AccessToken {
 }
 
 impl AccessToken {
-    pub fn generate(session: SessionId) -> Self {
-        Self { session, secret: random_bytes() }
+    pub fn generate(session: SessionId, entropy: &dyn Entropy) -> Self {
+        Self { session, secret: entropy.bytes() }
     }
 
     pub fn hash(&self) -> SecretHash {
@@ -72,8 +75,8 @@ impl AccessToken {
 pub struct RefreshSecret([u8; 32]);
 
 impl RefreshSecret {
-    pub fn generate() -> Self {
-        Self(random_bytes())
+    pub fn generate(entropy: &dyn Entropy) -> Self {
+        Self(entropy.bytes())
     }
 
     pub fn hash(&self) -> SecretHash {
@@ -103,14 +106,9 @@ pub fn without_value(message: &str) -> String {
 }
 
 /// Random bytes from the operating system.
-#[expect(
-    clippy::expect_used,
-    reason = "without the system's randomness no secret can be made, so there is nothing to go on with"
-)]
 pub fn random_bytes<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
-    bytes
+    let entropy: &dyn Entropy = &SystemEntropy;
+    entropy.bytes()
 }
 
 #[cfg(test)]
@@ -127,7 +125,7 @@ mod tests {
     #[test]
     fn a_token_is_opaque_and_comes_back_whole() {
         let session = SessionId(uuid::Uuid::from_u128(7));
-        let token = AccessToken::generate(session);
+        let token = AccessToken::generate(session, &SystemEntropy);
         let back = AccessToken::decode(&token.encode()).unwrap();
         assert_eq!(back.session, session);
         assert!(token.hash().matches(&back.secret));

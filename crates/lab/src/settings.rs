@@ -176,6 +176,9 @@ pub(crate) fn server_arguments(install: &Install, spec: &RingSpec, node: &Node) 
         "-Dcassandra-foreground=yes",
         // A ring on one machine needs no time to settle, nor to say goodbye.
         "-Dcassandra.skip_wait_for_gossip_to_settle=0",
+        // A node that joins dies if it has not heard of all tables within this time. By default that is 30 s,
+        // which a machine with other jobs exceeds.
+        "-Dcassandra.schema_delay_ms=600000",
         "-Dcassandra.shutdown_announce_in_ms=0",
         // Known, so not measured at each start.
         "-Dcassandra.memtable.row_overhead_size=180",

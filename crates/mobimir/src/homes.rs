@@ -181,7 +181,7 @@ impl<'a> Homes<'a> {
             (Some(Store::Cassandra), _, Some(cassandra)) => cassandra.orders(self.policy).await?.0.moving,
             _ => embedded.movables().orders.moving,
         };
-        let orders = SeparateHistory::new(stores.orders.clone(), history, outbox, existing, clock);
+        let orders = SeparateHistory::new(stores.orders.clone(), history, outbox, existing, Environment::system(clock));
         stores.orders = Arc::new(orders);
         Ok(())
     }

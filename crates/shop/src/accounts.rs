@@ -2,7 +2,7 @@
 
 use mobimir_core::{
     cart::{self, Owner},
-    id::{self, SessionId, UserId},
+    id::{ChangeId, SessionId, UserId},
     invariant::Invariant,
     page::Page,
     policy::ReadOperation,
@@ -21,7 +21,7 @@ use thiserror::Error;
 
 use crate::{
     Caller, ClientInfo, Shop,
-    faults::{Step, Stopped},
+    faults::{Planted, Step, Stopped},
     passwords::PasswordError,
 };
 
@@ -89,8 +89,8 @@ const LAST_LOOKS_MAX: usize = 3;
 impl Shop {
     pub async fn start_guest_session(&self, client: ClientInfo) -> Result<LoggedIn, StoreError> {
         let now = self.now();
-        let (session, token) =
-            new_session(Holder::Guest, client, now, now.plus_ms(self.settings().guest_session_ttl_ms));
+        let expires_at = now.plus_ms(self.settings().guest_session_ttl_ms);
+        let (session, token) = self.new_session(Holder::Guest, client, now, expires_at);
         let answer = logged_in(&session, &token, None);
         self.stores().sessions.insert(session, None).await?;
         Ok(answer)
@@ -105,7 +105,7 @@ impl Shop {
         let password_hash = self.inner.passwords.hash(password.to_owned()).await?;
         let now = self.now();
         let user = User {
-            id: UserId(id::fresh(now)),
+            id: UserId(self.fresh_id()),
             email,
             password_hash,
             profile: Profile::default(),
@@ -174,8 +174,8 @@ impl Shop {
 
         let now = self.now();
         let expires_at = now.plus_ms(self.settings().session_ttl_ms);
-        let (session, token) = new_session(Holder::User(user.id), client, now, expires_at);
-        let secret = RefreshSecret::generate();
+        let (session, token) = self.new_session(Holder::User(user.id), client, now, expires_at);
+        let secret = RefreshSecret::generate(&*self.inner.environment.entropy);
         let refresh = RefreshToken { hash: secret.hash(), session: session.id, expires_at };
         let answer = logged_in(&session, &token, Some(&secret));
         self.stores().sessions.insert(session, Some(refresh)).await?;
@@ -191,6 +191,9 @@ impl Shop {
         let now = self.now();
         let session_id = match self.stores().sessions.use_refresh(secret.hash(), now).await? {
             RefreshUse::First(session) => session,
+            RefreshUse::Again(_) if self.plants(Planted::ReusedTokenEndsNothing) => {
+                return Err(RefreshError::Used);
+            }
             RefreshUse::Again(session) => {
                 self.end_session(session).await?;
                 let ended = self
@@ -209,8 +212,8 @@ impl Shop {
             let Some(stored) = stored.filter(|session| session.is_live(now)) else {
                 return Err(RefreshError::Unknown);
             };
-            let token = AccessToken::generate(session_id);
-            let next = RefreshSecret::generate();
+            let token = AccessToken::generate(session_id, &*self.inner.environment.entropy);
+            let next = RefreshSecret::generate(&*self.inner.environment.entropy);
             let session = Session {
                 token_hash: token.hash(),
                 last_active: now,
@@ -239,6 +242,32 @@ impl Shop {
         limit: usize,
     ) -> Result<Page<Session, SessionPosition>, StoreError> {
         self.stores().sessions.by_user(user, after, limit, self.now()).await
+    }
+
+    fn new_session(
+        &self,
+        holder: Holder,
+        client: ClientInfo,
+        now: Timestamp,
+        expires_at: Timestamp,
+    ) -> (Session, AccessToken) {
+        let id = SessionId(self.fresh_id());
+        let token = AccessToken::generate(id, &*self.inner.environment.entropy);
+        let cut = |text: String, max: usize| text.chars().take(max).collect::<String>();
+        let session = Session {
+            id,
+            holder,
+            token_hash: token.hash(),
+            state: SessionState::Live,
+            ip_address: client.ip_address,
+            user_agent: client.user_agent.map(|text| cut(text, USER_AGENT_CHARS_MAX)),
+            device: client.device.map(|text| cut(text, DEVICE_CHARS_MAX)),
+            created_at: now,
+            last_active: now,
+            expires_at,
+            version: Version::default().next(now),
+        };
+        (session, token)
     }
 
     async fn end_session(&self, id: SessionId) -> Result<(), StoreError> {
@@ -276,6 +305,9 @@ impl Shop {
         }
         let guest_id = guest.session.id;
         let at = self.store_now();
+        if self.plants(Planted::GuestKeptOpen) {
+            return Ok(self.copy_guest_cart(guest_id, user, at).await?);
+        }
         let closed = self
             .move_session(guest_id, |session| {
                 (session.state == SessionState::Live).then_some(SessionState::Closed {
@@ -301,7 +333,10 @@ impl Shop {
     ) -> Result<(), StoreError> {
         let now = self.now();
         let Some(stored) = self.stores().carts.read(Owner::Guest(guest), now).await? else { return Ok(()) };
-        let changes = cart::for_merge(&stored.changes, closed_at);
+        let mut changes = cart::for_merge(&stored.changes, closed_at);
+        if self.plants(Planted::MergeRenamesChanges) {
+            changes.iter_mut().for_each(|change| change.id = ChangeId(self.fresh_id()));
+        }
         if changes.is_empty() {
             return Ok(());
         }
@@ -342,31 +377,6 @@ impl Shop {
         .await?;
         Ok(())
     }
-}
-
-fn new_session(
-    holder: Holder,
-    client: ClientInfo,
-    now: Timestamp,
-    expires_at: Timestamp,
-) -> (Session, AccessToken) {
-    let id = SessionId(id::fresh(now));
-    let token = AccessToken::generate(id);
-    let cut = |text: String, max: usize| text.chars().take(max).collect::<String>();
-    let session = Session {
-        id,
-        holder,
-        token_hash: token.hash(),
-        state: SessionState::Live,
-        ip_address: client.ip_address,
-        user_agent: client.user_agent.map(|text| cut(text, USER_AGENT_CHARS_MAX)),
-        device: client.device.map(|text| cut(text, DEVICE_CHARS_MAX)),
-        created_at: now,
-        last_active: now,
-        expires_at,
-        version: Version::default().next(now),
-    };
-    (session, token)
 }
 
 fn logged_in(session: &Session, token: &AccessToken, refresh: Option<&RefreshSecret>) -> LoggedIn {

@@ -27,7 +27,7 @@ use mobimir_core::{
     time::Timestamp,
 };
 
-use crate::{PlaceOrderError, Shop, faults::Step};
+use crate::{PlaceOrderError, Shop, faults::{Planted, Step}};
 
 /// How often a checkout that others wait for is looked up.
 const DECISION_POLL_MS: u64 = 20;
@@ -89,6 +89,7 @@ impl Shop {
     ) -> Result<(Option<OrderId>, CartToClaim), PlaceOrderError> {
         let owner = Owner::User(user);
         let last = match claim {
+            Some(_) if self.plants(Planted::EarlierOrderNotTaken) => None,
             Some(order) => self.decided(order, give_up_at).await?,
             None => None,
         };
@@ -131,6 +132,9 @@ impl Shop {
         give_up_at: Timestamp,
     ) -> Result<CartClaimed, PlaceOrderError> {
         let Some(take) = &checkout.cart else { return Ok(CartClaimed::ByThis) };
+        if self.plants(Planted::CartOrderedWithoutClaim) {
+            return Ok(CartClaimed::ByThis);
+        }
         let (products, user) = (&self.stores().products, checkout.user_id);
         let mut from = match seen {
             Some(SeenClaim(claim)) => claim,
@@ -143,6 +147,7 @@ impl Shop {
             }
             // A claim that was there before the cart was read was judged then.
             if !is_seen
+                && !self.plants(Planted::ClaimTakenFromOpenCheckout)
                 && from != take.after
                 && let Some(holder) = from
                 && let Some(by) = self.taken_by(holder, take, give_up_at).await?
@@ -205,6 +210,7 @@ impl Shop {
     pub(crate) async fn abort_expired(&self, checkout: &Checkout) -> Result<Option<Checkout>, StoreError> {
         let Ok(aborted) = checkout.abort(AbortReason::Expired, self.store_now()) else { return Ok(None) };
         let won = self.stores().products.update_checkout(aborted.clone(), checkout.version).await?;
+        let won = won || self.plants(Planted::AbortWithoutWinning);
         Ok(won.then_some(aborted))
     }
 

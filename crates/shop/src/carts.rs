@@ -89,7 +89,7 @@ impl Shop {
         let now = self.now();
         let id = match idempotency_key {
             Some(key) => ChangeId::of(owner.uuid().as_bytes(), key),
-            None => ChangeId(id::fresh(now)),
+            None => ChangeId(self.fresh_id()),
         };
         let mut at = now;
         if idempotency_key.is_some()
@@ -211,7 +211,7 @@ impl Shop {
     fn new_change(&self, caller: &Caller, effect: Effect) -> CartChange {
         let now = self.now();
         CartChange {
-            id: ChangeId(id::fresh(now)),
+            id: ChangeId(self.fresh_id()),
             at: now,
             origin: caller.cart_owner(),
             keyed: false,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use mobimir_core::{
-    id::{self, ProductId},
+    id::ProductId,
     invariant::Invariant,
     money::Money,
     page::Page,
@@ -51,7 +51,7 @@ impl Shop {
             return Err(CatalogueError::UnknownZone(*unknown));
         }
         let now = self.now();
-        let id = ProductId(id::fresh(now));
+        let id = ProductId(self.fresh_id());
         let product = Product::new(id, new.name, new.category, new.price, new.attributes, new.stock, now)?;
         self.stores().products.insert(vec![product.clone()]).await?;
         Ok(Arc::new(product))

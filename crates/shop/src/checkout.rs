@@ -14,7 +14,7 @@ use std::{collections::HashMap, time::Duration};
 use futures_util::future::{join, join_all, join3};
 use mobimir_core::{
     checkout::{AbortReason, Checkout, CheckoutState, Fate, LINES_MAX, ShortLine, ShownLines},
-    id::{self, AttemptId, OrderId, ProductId, UserId},
+    id::{AttemptId, OrderId, ProductId, UserId},
     invariant::Invariant,
     order::{Order, OrderLine},
     policy::ReadOperation,
@@ -29,7 +29,7 @@ use thiserror::Error;
 use crate::{
     Shop,
     cart_claim::{self, CartClaimed, CartToClaim, SeenClaim},
-    faults::{Step, Stopped},
+    faults::{Planted, Step, Stopped},
 };
 
 /// What a user asks for. Without lines, the cart.
@@ -134,8 +134,13 @@ impl Shop {
                 }
             }
         };
-        if checkout.request_hash != request.hash {
+        if checkout.request_hash != request.hash && !self.plants(Planted::RequestNotCompared) {
             return Err(PlaceOrderError::Mismatch);
+        }
+        if replayed && checkout.is_open() && self.plants(Planted::RetryDraftsAnew) {
+            let (drafted, claim) = self.draft(order_id, user, &request, give_up_at).await?;
+            seen_claim = claim;
+            checkout = Checkout { lines: drafted.lines, cart: drafted.cart, ..checkout };
         }
         self.inner.faults.reached(Step::CheckoutInserted).await?;
 
@@ -172,7 +177,7 @@ impl Shop {
         checkout: &Checkout,
         request: &OrderRequest,
     ) -> Result<Option<Result<Placed, PlaceOrderError>>, PlaceOrderError> {
-        if checkout.request_hash != request.hash {
+        if checkout.request_hash != request.hash && !self.plants(Planted::RequestNotCompared) {
             return Err(PlaceOrderError::Mismatch);
         }
         if checkout.due_at.is_some() {
@@ -235,6 +240,13 @@ impl Shop {
         if request.shown.is_some_and(|shown| shown != sold()) {
             return Err(PlaceOrderError::Changed);
         }
+        let lines = if self.plants(Planted::PricesReadAfterComparison) {
+            let products = self.stores().products.get_many(&ids).await?;
+            let price = |line: &OrderLine| products.get(&line.product_id).map_or(line.price, |product| product.price);
+            lines.iter().map(|line| OrderLine { price: price(line), ..line.clone() }).collect()
+        } else {
+            lines
+        };
         let now = self.now();
         let deadline = self.store_now().plus_ms(self.settings().checkout_deadline_ms);
         let bucket = self.settings().order_buckets.bucket_of(order_id, now);
@@ -265,7 +277,10 @@ impl Shop {
         seen_claim: Option<SeenClaim>,
         give_up_at: Timestamp,
     ) -> Result<Option<Checkout>, PlaceOrderError> {
-        let attempt = AttemptId(id::fresh(self.now()));
+        let attempt = AttemptId(self.fresh_id());
+        if self.plants(Planted::OrderWrittenUndecided) {
+            self.stores().orders.insert(vec![checkout.order()]).await?;
+        }
         let hold =
             join_all(checkout.lines.iter().map(|line| self.hold_line(checkout, line, attempt, give_up_at)));
         let (held, claimed) = join(hold, self.claim_cart(checkout, seen_claim, give_up_at)).await;
@@ -300,13 +315,21 @@ impl Shop {
             CartClaimed::ByThis if short.is_empty() => checkout.commit(attempt, now),
             CartClaimed::ByThis => checkout.abort(AbortReason::OutOfStock { lines: short }, now),
         };
+        if self.plants(Planted::SoldBeforeCommit)
+            && let Ok(decided) = &decided
+        {
+            self.settle_lines(decided, decided.verdict()).await?;
+        }
         let won = match decided {
-            Ok(decided) => self
-                .stores()
-                .products
-                .update_checkout(decided.clone(), checkout.version)
-                .await?
-                .then_some(decided),
+            Ok(decided) => {
+                let updated = self.stores().products.update_checkout(decided.clone(), checkout.version).await;
+                match updated {
+                    Err(StoreError::Unknown { .. }) if self.plants(Planted::UnknownTakenForDone) => {
+                        Some(decided)
+                    }
+                    updated => updated?.then_some(decided),
+                }
+            }
             Err(_) => None,
         };
         match &won {
@@ -387,6 +410,10 @@ impl Shop {
     }
 
     pub(crate) async fn settle_lines(&self, checkout: &Checkout, verdict: Verdict) -> Result<(), StoreError> {
+        let is_aborted = matches!(checkout.state, CheckoutState::Aborted { .. });
+        if is_aborted && self.plants(Planted::HoldsKeptAfterAbort) {
+            return Ok(());
+        }
         let now = self.now();
         let settled = join_all(
             checkout
@@ -450,6 +477,9 @@ impl Shop {
     pub(crate) async fn take_cart(&self, checkout: &Checkout) -> Result<(), StoreError> {
         let now = self.now();
         let Some(cover) = cart_claim::cover_of(checkout, now) else { return Ok(()) };
+        if self.plants(Planted::CartKeptAfterOrder) {
+            return Ok(());
+        }
         let owner = cover.origin;
         self.stores().carts.append(owner, vec![cover], self.user_cart_expiry(now), now).await
     }
@@ -475,7 +505,7 @@ impl Shop {
     /// Nobody waits for this: a record that stays due is looked at once more, in vain.
     fn mark_settled(&self, checkout: &Checkout) {
         let (shop, checkout) = (self.clone(), checkout.clone());
-        tokio::spawn(async move {
+        self.inner.environment.spawn(async move {
             let settled = checkout.settled(shop.now());
             if let Err(error) = shop.stores().products.update_checkout(settled, checkout.version).await {
                 tracing::debug!(order = %checkout.order_id, %error, "a checkout stays due");

@@ -71,9 +71,61 @@ pub enum Fault {
 
 type Plan = dyn Fn(Step) -> Fault + Send + Sync;
 
+/// Faults of the shop that a test puts back, to see that they are found. In production there are none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Planted {
+    /// An order of the cart commits without claiming the cart.
+    CartOrderedWithoutClaim,
+    /// What the order before has taken is not put to the cart before the cart is read.
+    EarlierOrderNotTaken,
+    /// A claim is taken over from a checkout that is not decided.
+    ClaimTakenFromOpenCheckout,
+    /// A committed order leaves the cart as it is.
+    CartKeptAfterOrder,
+    /// A token that does not fit what is remembered is refused without a look-up.
+    RememberedSessionRefuses,
+    /// What is remembered of a session goes back to an older version.
+    RememberedSessionGoesBack,
+    /// Sessions are remembered for a minute.
+    SessionsRememberedTooLong,
+    /// Deadlines are set and judged by the clock of the instance.
+    DeadlinesByOwnClock,
+    /// An expired checkout is aborted without winning its record.
+    AbortWithoutWinning,
+    /// The reconciler aborts checkouts that still have time.
+    AbortBeforeDeadline,
+    /// The order is written before it is decided.
+    OrderWrittenUndecided,
+    /// A refused order keeps what it holds.
+    HoldsKeptAfterAbort,
+    /// A retry reads cart and clock again instead of the record.
+    RetryDraftsAnew,
+    /// A key may come again with another request.
+    RequestNotCompared,
+    /// A guest's cart is copied, and the guest's session stays open.
+    GuestKeptOpen,
+    /// Nobody checks a merged guest's cart once more.
+    NoLastCheckOfMerge,
+    /// A merge gives changes new ids.
+    MergeRenamesChanges,
+    /// A cancelled order gives its stock back without being decided.
+    CancelledWithoutDecision,
+    /// Prices are read again after they were compared with what was shown.
+    PricesReadAfterComparison,
+    /// A refresh token that comes again ends nothing.
+    ReusedTokenEndsNothing,
+    /// Whether a checkout is committed is not asked before its stock is sold.
+    SoldBeforeCommit,
+    /// A lost answer counts as a success.
+    UnknownTakenForDone,
+}
+
 /// Decides at each step how the shop goes on. In production it just does.
 #[derive(Clone, Default)]
-pub struct Faults(Option<Arc<Plan>>);
+pub struct Faults {
+    plan: Option<Arc<Plan>>,
+    planted: Option<Planted>,
+}
 
 #[derive(Debug, thiserror::Error)]
 #[error("stopped after {0:?}")]
@@ -81,15 +133,23 @@ pub struct Stopped(pub Step);
 
 impl Faults {
     pub fn none() -> Self {
-        Self(None)
+        Self::default()
     }
 
     pub fn planned(plan: impl Fn(Step) -> Fault + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(plan)))
+        Self { plan: Some(Arc::new(plan)), planted: None }
+    }
+
+    pub fn planted(fault: Planted) -> Self {
+        Self { plan: None, planted: Some(fault) }
+    }
+
+    pub(crate) fn plants(&self, fault: Planted) -> bool {
+        self.planted == Some(fault)
     }
 
     pub(crate) async fn reached(&self, step: Step) -> Result<(), Stopped> {
-        let Some(plan) = &self.0 else { return Ok(()) };
+        let Some(plan) = &self.plan else { return Ok(()) };
         match plan(step) {
             Fault::None => Ok(()),
             Fault::Stop => Err(Stopped(step)),

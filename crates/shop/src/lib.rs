@@ -6,6 +6,7 @@ mod cart_claim;
 mod carts;
 mod catalogue;
 mod checkout;
+pub mod environment;
 pub mod faults;
 mod login_guard;
 mod orders;
@@ -33,6 +34,9 @@ use mobimir_core::{
     ports::Stores,
     time::{Clock, Timestamp},
 };
+use uuid::Uuid;
+
+use environment::Environment;
 
 /// A running shop. Cheap to clone; clones are the same shop.
 #[derive(Clone)]
@@ -42,7 +46,7 @@ pub struct Shop {
 
 struct Inner {
     stores: Stores,
-    clock: Arc<dyn Clock>,
+    environment: Environment,
     settings: ShopSettings,
     invariants: Arc<InvariantCounters>,
     faults: faults::Faults,
@@ -58,6 +62,16 @@ impl Shop {
         Self::with_faults(stores, clock, settings, faults::Faults::none())
     }
 
+    /// A shop that takes nothing from the machine but what it is given.
+    pub fn in_environment(
+        environment: Environment,
+        stores: Stores,
+        settings: ShopSettings,
+        faults: faults::Faults,
+    ) -> Self {
+        Self::build(environment, stores, settings, faults, Arc::default())
+    }
+
     /// A shop that counts its promises together with others who look at them: a store looks at RD-1.
     pub fn counting_in(
         invariants: Arc<InvariantCounters>,
@@ -65,7 +79,7 @@ impl Shop {
         clock: Arc<dyn Clock>,
         settings: ShopSettings,
     ) -> Self {
-        Self::build(stores, clock, settings, faults::Faults::none(), invariants)
+        Self::build(Environment::system(clock), stores, settings, faults::Faults::none(), invariants)
     }
 
     /// A shop that meets the given faults on its way, for tests.
@@ -75,39 +89,58 @@ impl Shop {
         settings: ShopSettings,
         faults: faults::Faults,
     ) -> Self {
-        Self::build(stores, clock, settings, faults, Arc::default())
+        Self::build(Environment::system(clock), stores, settings, faults, Arc::default())
     }
 
     fn build(
+        environment: Environment,
         stores: Stores,
-        clock: Arc<dyn Clock>,
         settings: ShopSettings,
         faults: faults::Faults,
         invariants: Arc<InvariantCounters>,
     ) -> Self {
         let inner = Inner {
-            sessions: sessions::SessionCache::new(settings.session_cache_ms),
-            passwords: passwords::Passwords::new(settings.password_memory_kib),
+            sessions: sessions::SessionCache::new(
+                if faults.plants(faults::Planted::SessionsRememberedTooLong) {
+                    60_000
+                } else {
+                    settings.session_cache_ms
+                },
+                faults.plants(faults::Planted::RememberedSessionGoesBack),
+            ),
+            passwords: passwords::Passwords::new(settings.password_memory_kib, environment.clone()),
             logins: login_guard::LoginGuard::default(),
             running_checkouts: turns::RunningCheckouts::default(),
             cart_orders: turns::CartOrders::default(),
             invariants,
             stores,
-            clock,
+            environment,
             settings,
             faults,
         };
         Self { inner: Arc::new(inner) }
     }
 
+    /// Whether a test has put this fault back.
+    pub(crate) fn plants(&self, fault: faults::Planted) -> bool {
+        self.inner.faults.plants(fault)
+    }
+
     pub fn now(&self) -> Timestamp {
-        self.inner.clock.now()
+        self.inner.environment.clock.now()
     }
 
     /// The time by the clock of the store that decides, on which all instances agree. Whatever one instance sets and another
     /// judges is measured by it: deadlines of checkouts, the age of holds, when a guest's session was closed.
     pub(crate) fn store_now(&self) -> Timestamp {
+        if self.plants(faults::Planted::DeadlinesByOwnClock) {
+            return self.now();
+        }
         self.inner.stores.products.clock(self.now())
+    }
+
+    pub(crate) fn fresh_id(&self) -> Uuid {
+        self.inner.environment.ids.fresh(self.now())
     }
 
     pub fn settings(&self) -> &ShopSettings {

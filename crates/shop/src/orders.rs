@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use mobimir_core::{
     checkout::{Checkout, Fate},
-    id::{self, AttemptId, OrderId, UserId},
+    id::{AttemptId, OrderId, UserId},
     invariant::Invariant,
     order::{Order, OrderPosition, OrderStatus, StatusChange},
     page::Page,
@@ -19,7 +19,7 @@ use thiserror::Error;
 
 use crate::{
     Shop,
-    faults::{Step, Stopped},
+    faults::{Planted, Step, Stopped},
 };
 
 #[derive(Debug, Error)]
@@ -155,12 +155,14 @@ impl Shop {
                 };
                 return Err(MoveOrderError::BadTransition { from, to: OrderStatus::Cancelled });
             }
-            let attempt = AttemptId(id::fresh(self.now()));
+            let attempt = AttemptId(self.fresh_id());
             self.hold_returns(&checkout, attempt).await?;
             let Ok(decided) = checkout.cancel(attempt, Some(operator.to_owned()), self.store_now()) else {
                 return Err(lost_race().into());
             };
-            if self.stores().products.update_checkout(decided.clone(), checkout.version).await? {
+            if self.stores().products.update_checkout(decided.clone(), checkout.version).await?
+                || self.plants(Planted::CancelledWithoutDecision)
+            {
                 self.inner.faults.reached(Step::CancellationDecided).await?;
                 return self.carry_out_cancellation(&decided).await;
             }

@@ -6,10 +6,12 @@ use argon2::{
     Algorithm, Argon2, Block, Params, Version,
     password_hash::phc::{Output, ParamsString, PasswordHash, Salt},
 };
-use mobimir_core::secret::random_bytes;
+use mobimir_core::entropy::Entropy;
 use subtle::ConstantTimeEq;
 use thiserror::Error;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::environment::Environment;
 
 const ITERATIONS: u32 = 2;
 const SALT_BYTES: usize = 16;
@@ -32,18 +34,20 @@ pub(crate) struct Passwords {
     waiting: Arc<Semaphore>,
     /// A hash of nothing anyone knows, checked for unknown accounts so that they cannot be told by the time it takes.
     decoy: String,
+    environment: Environment,
 }
 
 impl Passwords {
-    pub(crate) fn new(memory_kib: u32) -> Self {
+    pub(crate) fn new(memory_kib: u32, environment: Environment) -> Self {
         let params = Params::new(memory_kib, ITERATIONS, 1, None).unwrap_or_default();
-        let hasher = Hasher { params, memory: Mutex::new(Vec::new()) };
-        let decoy = hasher.hash(&random_bytes::<32>()).unwrap_or_default();
+        let hasher = Hasher { params, memory: Mutex::new(Vec::new()), entropy: environment.entropy.clone() };
+        let decoy = hasher.hash(&environment.entropy.bytes::<32>()).unwrap_or_default();
         Self {
             hasher: Arc::new(hasher),
             turns: Arc::new(Semaphore::new(HASHES_AT_ONCE_MAX)),
             waiting: Arc::new(Semaphore::new(WAITING_MAX)),
             decoy,
+            environment,
         }
     }
 
@@ -68,13 +72,14 @@ impl Passwords {
     ) -> Result<T, PasswordError> {
         let _waiting = self.waiting.clone().try_acquire_owned().map_err(|_| PasswordError::Busy)?;
         let turn = self.turns.clone().acquire_owned().await.map_err(|_| PasswordError::Busy)?;
-        tokio::task::spawn_blocking(move || {
+        let (tx, rx) = oneshot::channel();
+        self.environment.tasks.spawn_blocking(Box::new(move || {
             let done = work();
             drop(turn);
-            done
-        })
-        .await
-        .map_err(|e| PasswordError::Failed(e.to_string()))
+            // Whoever asked may have gone.
+            let _ = tx.send(done);
+        }));
+        rx.await.map_err(|_| PasswordError::Failed("the work was given up".to_owned()))
     }
 }
 
@@ -83,12 +88,13 @@ struct Hasher {
     /// What Argon2 works in, kept for the next hash: given back to the allocator each time, from ever other threads, it
     /// would add up to hundreds of megabytes.
     memory: Mutex<Vec<Vec<Block>>>,
+    entropy: Arc<dyn Entropy>,
 }
 
 impl Hasher {
     /// In the PHC string format.
     fn hash(&self, password: &[u8]) -> Result<String, PasswordError> {
-        let salt: [u8; SALT_BYTES] = random_bytes();
+        let salt: [u8; SALT_BYTES] = self.entropy.bytes();
         let output = self.compute(password, &salt, Algorithm::Argon2id, Version::V0x13, &self.params)?;
         let hash = PasswordHash {
             algorithm: Algorithm::Argon2id.ident(),

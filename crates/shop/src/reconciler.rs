@@ -16,7 +16,7 @@ use mobimir_core::{
     time::Timestamp,
 };
 
-use crate::{MoveOrderError, PlaceOrderError, Shop, faults::Step};
+use crate::{MoveOrderError, PlaceOrderError, Shop, faults::{Planted, Step}};
 
 /// So much longer than any request takes a hold may wait before somebody looks whether it was forgotten.
 const HOLD_LOOK_BEYOND_REQUESTS_MS: i64 = 10_000;
@@ -63,6 +63,8 @@ pub async fn run_reconciler(shop: Shop, stopped: impl Future<Output = ()>) {
     };
     // All steps can be repeated, so both may stop anywhere.
     tokio::select! {
+        // In this order, and not in one that chance decides: a simulation has to be repeatable.
+        biased;
         () = stopped => {}
         () = stock => {}
         () = rest => {}
@@ -113,6 +115,7 @@ impl Shop {
     /// holds is released.
     async fn release_stock(&self, due: Timestamp) -> Reconciled {
         let mut done = Reconciled::default();
+        let due = if self.plants(Planted::AbortBeforeDeadline) { due.plus_ms(14_000) } else { due };
         let released = self.release_uncommitted(due, &mut done).await;
         let holds = self.reconcile_holds(&mut done).await;
         self.tell_failed([released, holds], &mut done);
@@ -171,7 +174,7 @@ impl Shop {
 
     async fn release(&self, mut checkout: Checkout) -> Result<(), PlaceOrderError> {
         if checkout.is_open() {
-            if self.store_now() < checkout.deadline {
+            if self.store_now() < checkout.deadline && !self.plants(Planted::AbortBeforeDeadline) {
                 return Ok(());
             }
             // Whoever runs it still may win until here; nothing is given back before this is won.
@@ -278,6 +281,12 @@ impl Shop {
                             sale: Decision::Failed(hold.attempt),
                             cancellation: Decision::Failed(hold.attempt),
                         },
+                        Some(checkout)
+                            if matches!(checkout.state, CheckoutState::Aborted { .. })
+                                && self.plants(Planted::HoldsKeptAfterAbort) =>
+                        {
+                            continue;
+                        }
                         Some(checkout) => {
                             match self.verdict_on_forgotten(checkout, hold.kind, hold.attempt).await? {
                                 Some(verdict) => verdict,
@@ -320,6 +329,9 @@ impl Shop {
         let looked_at_after_ms =
             settings.request_ms_max + MERGE_LOOK_BEYOND_REQUESTS_MS + settings.session_cache_ms;
         let closed_before = self.store_now().plus_ms(-looked_at_after_ms);
+        if self.plants(Planted::NoLastCheckOfMerge) {
+            return Ok(());
+        }
         let guests = self.stores().sessions.unmerged(closed_before, BATCH_ITEMS_MAX, now).await?;
         let finish = |guest: Session| async move {
             let finished =

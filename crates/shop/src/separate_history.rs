@@ -22,16 +22,18 @@ use std::{
 
 use async_trait::async_trait;
 use mobimir_core::{
-    id::{self, OrderId, UserId},
+    id::{OrderId, UserId},
     moving::{Movable, Place, Range, WholeOrder},
     notes::{Expected, Note, NoteStore},
     order::{Order, OrderPosition, OrderStatus, StatusChange},
     page::Page,
     ports::{DayFilter, OrderHistoryStore, OrderStore, Period, StoreError, StoreResult, Transition},
-    time::{Clock, Day},
+    time::Day,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
+
+use crate::environment::Environment;
 
 /// How often the outbox is checked, and a backfill that failed is retried.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -56,7 +58,7 @@ struct Inner {
     orders: Arc<dyn OrderStore>,
     history: Arc<dyn OrderHistoryStore>,
     outbox: Arc<dyn NoteStore>,
-    clock: Arc<dyn Clock>,
+    environment: Environment,
     /// Entries of this process whose order has moved and whose copy failed, by name.
     undelivered: Mutex<BTreeMap<String, OrderId>>,
     is_filled: AtomicBool,
@@ -75,13 +77,14 @@ impl SeparateHistory {
         history: Arc<dyn OrderHistoryStore>,
         outbox: Arc<dyn NoteStore>,
         existing: Arc<dyn Movable<WholeOrder>>,
-        clock: Arc<dyn Clock>,
+        environment: Environment,
     ) -> Self {
         let (undelivered, is_filled) = (Mutex::default(), AtomicBool::new(false));
-        let inner = Arc::new(Inner { orders, history, outbox, clock, undelivered, is_filled });
+        let inner =
+            Arc::new(Inner { orders, history, outbox, environment, undelivered, is_filled });
         let weak = Arc::downgrade(&inner);
-        tokio::spawn(keep_filling(weak.clone(), existing));
-        tokio::spawn(keep_copying(weak));
+        inner.environment.spawn(keep_filling(weak.clone(), existing));
+        inner.environment.spawn(keep_copying(weak));
         Self { inner }
     }
 
@@ -173,7 +176,7 @@ impl OrderStore for SeparateHistory {
 impl Inner {
     /// Adds an outbox entry: a copy of the order is owed. Written before anybody can rely on what it will say.
     async fn enqueue(&self, order: OrderId) -> StoreResult<Entry> {
-        let name = format!("{OWED}{order}/{}", id::fresh(self.clock.now()));
+        let name = format!("{OWED}{order}/{}", self.environment.ids.fresh(self.environment.clock.now()));
         let written = self.outbox.write(&name, Expected::Anything, order.as_bytes().to_vec()).await;
         match written {
             Ok(_) => Ok(Entry { name, order }),
@@ -188,7 +191,7 @@ impl Inner {
     /// Nobody waits for it: an entry that stays is copied once more.
     fn remove_later(&self, entry: Entry) {
         let outbox = self.outbox.clone();
-        tokio::spawn(async move {
+        self.environment.spawn(async move {
             if let Err(error) = outbox.remove(&entry.name, Expected::Anything).await {
                 tracing::debug!(order = %entry.order, %error, "an entry stays in the outbox of the order history");
             }

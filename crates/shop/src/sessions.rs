@@ -25,7 +25,7 @@ use mobimir_core::{
     time::{Moment, Timestamp, Version},
 };
 
-use crate::Shop;
+use crate::{Shop, faults::Planted};
 
 const CACHED_SESSIONS_MAX: usize = 100_000;
 const REFUSALS_MAX: usize = 10_000;
@@ -73,6 +73,11 @@ impl Shop {
         let session = match remembered {
             Some(session) => Some(session),
             None if self.inner.sessions.was_refused(&token, now) => None,
+            None if self.plants(Planted::RememberedSessionRefuses)
+                && self.inner.sessions.is_remembered(token.session, now) =>
+            {
+                None
+            }
             None => self.look_up(&token).await?,
         };
         let Some(session) = session else { return Ok(None) };
@@ -171,7 +176,7 @@ impl Shop {
             return;
         }
         let (shop, session) = (self.clone(), session.clone());
-        tokio::spawn(async move {
+        self.inner.environment.spawn(async move {
             let version = session.version.next(now);
             let active = Session { last_active: now, version, ..(*session).clone() };
             // Lost races and failures do not matter: the next request tries again.
@@ -180,7 +185,7 @@ impl Shop {
     }
 
     fn moment(&self) -> Moment {
-        self.inner.clock.moment()
+        self.inner.environment.clock.moment()
     }
 }
 
@@ -202,6 +207,8 @@ fn same_error(error: &StoreError) -> StoreError {
 /// before finds the epoch moved. What is remembered never goes back to an older version.
 pub(crate) struct SessionCache {
     ttl_ms: i64,
+    /// A planted fault: older versions replace newer ones.
+    goes_back: bool,
     entries: quick_cache::sync::Cache<SessionId, Entry>,
     activity: quick_cache::sync::Cache<SessionId, Timestamp>,
     refusals: quick_cache::sync::Cache<(SessionId, SecretHash), Moment>,
@@ -218,9 +225,10 @@ struct Entry {
 }
 
 impl SessionCache {
-    pub(crate) fn new(ttl_ms: i64) -> Self {
+    pub(crate) fn new(ttl_ms: i64, goes_back: bool) -> Self {
         Self {
             ttl_ms,
+            goes_back,
             entries: quick_cache::sync::Cache::new(CACHED_SESSIONS_MAX),
             activity: quick_cache::sync::Cache::new(CACHED_SESSIONS_MAX),
             refusals: quick_cache::sync::Cache::new(REFUSALS_MAX),
@@ -234,6 +242,11 @@ impl SessionCache {
         let entry = self.entries.get(&token.session)?;
         let is_young = (0..self.ttl_ms).contains(&now.since(entry.read_at));
         (is_young && fits(&entry.session, token, now)).then_some(entry.session)
+    }
+
+    fn is_remembered(&self, id: SessionId, now: Moment) -> bool {
+        let is_young = |entry: &Entry| (0..self.ttl_ms).contains(&now.since(entry.read_at));
+        self.entries.get(&id).as_ref().is_some_and(is_young)
     }
 
     fn was_refused(&self, token: &AccessToken, now: Moment) -> bool {
@@ -258,7 +271,7 @@ impl SessionCache {
     fn put(&self, session: Arc<Session>, read_at: Moment, epoch: u64) -> bool {
         let slot = self.slot(session.id);
         let is_newest = self.version(session.id).is_none_or(|known| known <= session.version);
-        if is_newest && *slot == epoch {
+        if is_newest && *slot == epoch || self.goes_back {
             self.entries.insert(session.id, Entry { session, read_at });
         }
         is_newest

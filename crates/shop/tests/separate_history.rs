@@ -84,7 +84,7 @@ impl World {
     fn start(&self) -> SeparateHistory {
         let Side { port, moving, .. } = self.orders.clone();
         let (history, outbox) = (self.history.clone(), self.outbox.clone());
-        SeparateHistory::new(port, history, outbox, moving, Arc::new(SystemClock))
+        SeparateHistory::new(port, history, outbox, moving, Environment::system(Arc::new(SystemClock)))
     }
 
     /// One that was placed long ago.

@@ -145,7 +145,7 @@ impl Two {
     }
 
     fn wrong_token(&self) -> String {
-        AccessToken::generate(self.login.session_id).encode()
+        AccessToken::generate(self.login.session_id, &SystemEntropy).encode()
     }
 
     fn reads_since(&self, before: usize) -> usize {
@@ -273,7 +273,7 @@ async fn a_thousand_wrong_secrets_share_a_few_reads() {
 async fn one_wrong_token_again_and_again_is_read_once_in_a_while() {
     let two = Two::new().await;
     for token in
-        [two.wrong_token(), AccessToken::generate(SessionId(mobimir_core::id::derived("x", &[]))).encode()]
+        [two.wrong_token(), AccessToken::generate(SessionId(mobimir_core::id::derived("x", &[])), &SystemEntropy).encode()]
     {
         let before = two.reads();
         for _ in 0..1_000 {

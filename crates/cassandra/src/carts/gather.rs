@@ -14,7 +14,7 @@ use super::{kept_until, rows::StoredRow};
 
 /// The rows of one cart, and those left of carts of the same owner that have ended.
 #[derive(Debug)]
-pub(super) struct Gathered {
+pub struct Gathered {
     /// In the order in which the cart was touched.
     current: Vec<StoredRow>,
     ended: Vec<StoredRow>,
@@ -31,16 +31,16 @@ struct Age {
 
 /// How to pack a cart.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Plan {
+pub struct Plan {
     /// The packed row that was there.
-    pub(super) expected: Option<ChangeId>,
-    pub(super) packed: CartChange,
-    pub(super) touched_at: Timestamp,
-    pub(super) expires_at: Timestamp,
-    pub(super) created_at: Timestamp,
-    pub(super) version: i64,
-    pub(super) rows: i64,
-    pub(super) removed: Vec<(Uuid, i64)>,
+    pub expected: Option<ChangeId>,
+    pub packed: CartChange,
+    pub touched_at: Timestamp,
+    pub expires_at: Timestamp,
+    pub created_at: Timestamp,
+    pub version: i64,
+    pub rows: i64,
+    pub removed: Vec<(Uuid, i64)>,
 }
 
 impl StoredRow {
@@ -61,7 +61,7 @@ impl Age {
 }
 
 impl Gathered {
-    pub(super) fn of(mut rows: Vec<StoredRow>) -> Self {
+    pub fn of(mut rows: Vec<StoredRow>) -> Self {
         let packed_id =
             rows.iter().find(|row| row.is_packed()).and_then(|row| row.change.as_ref()).map(|c| c.id);
         rows.sort_by_key(|row| (row.began_at(), !row.is_packed(), row.written_us));
@@ -85,7 +85,7 @@ impl Gathered {
         Some((created_at, updated_at, expires_at))
     }
 
-    pub(super) fn live(self, now: Timestamp) -> Option<StoredCart> {
+    pub fn live(self, now: Timestamp) -> Option<StoredCart> {
         self.cart().filter(|cart| cart.expires_at > now)
     }
 
@@ -95,12 +95,12 @@ impl Gathered {
     }
 
     /// The cart with its version, whether it has ended or not.
-    pub(super) fn whole(self, owner: Owner) -> Option<WholeCart> {
+    pub fn whole(self, owner: Owner) -> Option<WholeCart> {
         let version = self.version();
         Some(WholeCart { owner, cart: self.cart()?, version })
     }
 
-    pub(super) fn version(&self) -> Version {
+    pub fn version(&self) -> Version {
         let Age { latest, rows } = self.packed_age().with(self.unpacked().iter());
         Version(latest.saturating_add(rows).cast_unsigned())
     }
@@ -115,17 +115,17 @@ impl Gathered {
     }
 
     /// The keys of all rows that hold one change each.
-    pub(super) fn unpacked(&self) -> Vec<(Uuid, i64)> {
+    pub fn unpacked(&self) -> Vec<(Uuid, i64)> {
         let single = self.rows().filter(|row| !row.is_packed());
         single.map(|row| (row.id, row.written_us)).collect()
     }
 
-    pub(super) fn packed_id(&self) -> Option<ChangeId> {
+    pub fn packed_id(&self) -> Option<ChangeId> {
         self.packed_id
     }
 
     /// How to make the cart what a copy says, whatever it was.
-    pub(super) fn replacement(&self, copy: &WholeCart, now: Timestamp) -> Plan {
+    pub fn replacement(&self, copy: &WholeCart, now: Timestamp) -> Plan {
         let WholeCart { owner, cart, version } = copy;
         let packed = cart::pack(ChangeId(id::fresh(now)), *owner, &cart.changes, now);
         Plan {
@@ -141,7 +141,7 @@ impl Gathered {
     }
 
     /// Whether there are too many rows, or one would be gone before the cart is.
-    pub(super) fn is_to_be_packed(&self, rows_max: usize, settled_us: i64, now: Timestamp) -> bool {
+    pub fn is_to_be_packed(&self, rows_max: usize, settled_us: i64, now: Timestamp) -> bool {
         let Some((_, _, expires_at)) = self.times().filter(|(_, _, expires_at)| *expires_at > now) else {
             return false;
         };
@@ -154,12 +154,13 @@ impl Gathered {
     }
 
     /// Packs what was written before `settled_us`, the oldest first.
-    pub(super) fn plan(
+    pub fn plan(
         &self,
         owner: Owner,
         settled_us: i64,
         rows_max: usize,
         now: Timestamp,
+        packed_id: ChangeId,
     ) -> Option<Plan> {
         let (created_at, _, expires_at) = self.times()?;
         let settled = |row: &&StoredRow| row.is_packed() || row.written_us <= settled_us;
@@ -177,7 +178,7 @@ impl Gathered {
             .filter(|row| !row.is_packed())
             .map(|row| (row.id, row.written_us))
             .collect();
-        let packed = cart::pack(ChangeId(id::fresh(now)), owner, &changes(taken), now);
+        let packed = cart::pack(packed_id, owner, &changes(taken), now);
         let Age { latest, rows } = self.packed_age().with(removed.iter());
         Some(Plan {
             expected: self.packed_id,
@@ -219,6 +220,7 @@ mod tests {
 
     use super::*;
 
+    const PACKED: ChangeId = ChangeId(Uuid::from_u128(99));
     const OWNER: Owner = Owner::User(UserId(Uuid::from_u128(1)));
 
     fn at(ms: i64) -> Timestamp {
@@ -294,7 +296,7 @@ mod tests {
             }
             let expected = quantity(stored.clone(), 1_000);
             let gathered = Gathered::of(stored.clone());
-            if let Some(plan) = gathered.plan(OWNER, settled_us, rows_max, at(1_000)) {
+            if let Some(plan) = gathered.plan(OWNER, settled_us, rows_max, at(1_000), PACKED) {
                 stored.retain(|row| !plan.removed.contains(&(row.id, row.written_us)));
                 // Somebody adds meanwhile, and with a late clock.
                 let others = [row(1_000, 1_500, 10_000, 0), row(1_001, 1, 10_000, 0)];

@@ -34,10 +34,12 @@ use scylla::response::{PagingState, query_result::QueryRowsResult};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-use self::{
-    gather::Gathered,
-    rows::{Batched, ChangeRow, StoredRow, TouchRow},
+pub use self::{
+    gather::{Gathered, Plan as PackPlan},
+    rows::StoredRow,
 };
+
+use self::rows::{Batched, ChangeRow, TouchRow};
 use crate::{
     Cluster, ConnectError, DcState, StatementKind,
     link::{Debts, Link, Owed, Statement, damaged},

@@ -2,7 +2,12 @@
 
 use std::sync::{Arc, PoisonError};
 
-use mobimir_core::{cart::Owner, ports::StoreResult, time::Timestamp};
+use mobimir_core::{
+    cart::Owner,
+    id::{self, ChangeId},
+    ports::StoreResult,
+    time::Timestamp,
+};
 use scylla::value::CqlTimestamp;
 
 use super::{
@@ -32,7 +37,7 @@ impl Inner {
         }
         let key = PackedOwner::from(owner.uuid());
         let is_first = self.packing.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
-        let Some(plan) = is_first.then(|| gathered.plan(owner, settled_us, PACKED_ROWS_MAX, now)).flatten()
+        let Some(plan) = is_first.then(|| gathered.plan(owner, settled_us, PACKED_ROWS_MAX, now, ChangeId(id::fresh(now)))).flatten()
         else {
             return;
         };

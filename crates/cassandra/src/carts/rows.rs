@@ -169,17 +169,17 @@ pub(super) type Raw<'a> =
 
 /// A row as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct StoredRow {
-    pub(super) id: Uuid,
-    pub(super) written_us: i64,
-    pub(super) touched_at: Timestamp,
-    pub(super) expires_at: Timestamp,
-    pub(super) change: Option<CartChange>,
+pub struct StoredRow {
+    pub id: Uuid,
+    pub written_us: i64,
+    pub touched_at: Timestamp,
+    pub expires_at: Timestamp,
+    pub change: Option<CartChange>,
     /// For the packed row: when the cart began.
-    pub(super) created_at: Option<Timestamp>,
+    pub created_at: Option<Timestamp>,
     /// And how new what went into it is: a version or the latest stamp, and so many rows beside.
-    pub(super) version: i64,
-    pub(super) rows: i64,
+    pub version: i64,
+    pub rows: i64,
 }
 
 impl StoredRow {
@@ -200,7 +200,7 @@ impl StoredRow {
         })
     }
 
-    pub(super) fn is_packed(&self) -> bool {
+    pub fn is_packed(&self) -> bool {
         self.id.is_nil()
     }
 }

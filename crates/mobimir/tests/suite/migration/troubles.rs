@@ -14,6 +14,9 @@ const HANDOVER_WAIT_MS_MAX: i64 = 8_000;
 /// still arrive (12 s). Ten times as long for a slow machine: this finds handovers that do not end.
 const HANDOVER_MS_MAX: i64 = 10 * (20_000 + 11_000 + 12_000);
 
+/// In so many single seconds requests may be shed for want of processors.
+const SHED_SECONDS_MAX: usize = 3;
+
 /// A time in which requests may fail, and why.
 #[derive(Clone, Debug)]
 pub(crate) struct Trouble {
@@ -128,6 +131,13 @@ impl Troubles {
             }
         }
         tell(&format!("of the crowd {} requests failed and {} were told to come again", count[0], count[1]));
+        // Admission control sheds what has waited too long, also because other jobs keep the machine busy: a
+        // few are no fault of the migration. A gate that stays shut refuses everybody for seconds.
+        let refused: Vec<&Failure> =
+            failures.iter().filter(|failure| failure.is_refused && !self.excuses(failure)).collect();
+        if refused.len() <= SHED_SECONDS_MAX {
+            failures = failures.iter().filter(|failure| !failure.is_refused).cloned().collect();
+        }
         self.explain(&failures);
     }
 }

@@ -1,0 +1,198 @@
+//! Carts: a row a change. What a cart is, and how it is packed, is the adapter's own code.
+
+use std::{collections::BTreeSet, sync::{Arc, Mutex}};
+
+use async_trait::async_trait;
+use mobimir_cassandra::{Gathered, PackPlan, StoredRow};
+use mobimir_core::{
+    cart::{CartChange, CartPosition, Effect, Owner, StoredCart},
+    id::ChangeId,
+    page::Page,
+    ports::{CartStore, StoreResult},
+    time::Timestamp,
+};
+use mobimir_shop::environment::Environment;
+use uuid::Uuid;
+
+use super::{Cell, Key, Level, Ring, Rows, Stamps, Value, packed_id};
+use crate::{
+    network::{Kind, Network, unavailable},
+    planted::PlantedFault,
+    world::lock,
+};
+
+const TABLE: &str = "cart_changes";
+/// Small, so that carts are packed often.
+const ROWS_MAX: usize = 3;
+const PACKED_ROWS_MAX: usize = 200;
+/// As the adapter has it: more than the clocks of a cluster differ by.
+const PACKED_AFTER_MS: i64 = 60_000;
+
+#[derive(Clone)]
+pub struct Carts {
+    ring: Ring,
+    network: Network,
+    environment: Environment,
+    stamps: Stamps,
+    packing: Arc<Mutex<BTreeSet<Owner>>>,
+}
+
+impl Carts {
+    pub fn new(ring: Ring, network: Network, environment: Environment) -> Self {
+        let stamps = Stamps::new(environment.clock.clone());
+        Self { ring, network, environment, stamps, packing: Arc::default() }
+    }
+
+    async fn rows(&self, owner: Owner) -> StoreResult<Vec<StoredRow>> {
+        let (ring, partition) = (self.ring.clone(), partition(owner));
+        let read = async move { ring.read("cart_read", TABLE, &partition).await };
+        Ok(stored(&self.network.call(Kind::Read, "cart_read", read).await?))
+    }
+
+    fn pack_later(&self, owner: Owner, gathered: &Gathered, now: Timestamp) {
+        let settled_us = (self.stamps.now().as_millis() - PACKED_AFTER_MS) * 1_000;
+        if !gathered.is_to_be_packed(ROWS_MAX, settled_us, now) || !lock(&self.packing).insert(owner) {
+            return;
+        }
+        let id = ChangeId(self.environment.ids.fresh(now));
+        let plan = gathered.plan(owner, settled_us, PACKED_ROWS_MAX, now, id);
+        let this = self.clone();
+        self.environment.tasks.spawn(Box::pin(async move {
+            if let Some(plan) = plan {
+                this.pack(owner, plan).await;
+            }
+            lock(&this.packing).remove(&owner);
+        }));
+    }
+
+    async fn pack(&self, owner: Owner, mut plan: PackPlan) {
+        let world = self.ring.world().clone();
+        if world.planted(PlantedFault::PackingRenamesParts)
+            && let Effect::Packed(packed) = &mut plan.packed.effect
+        {
+            packed.parts.iter_mut().for_each(|part| part.id = ChangeId(self.environment.ids.fresh(part.at)));
+        }
+        if world.planted(PlantedFault::PackingForgetsCovered)
+            && let Effect::Packed(packed) = &mut plan.packed.effect
+        {
+            packed.remembered.clear();
+        }
+        let what = (owner, plan.expected, plan.packed.clone(), plan.removed.clone());
+        let (ring, partition) = (self.ring.clone(), partition(owner));
+        let decide = async move {
+            ring.decide("cart_pack", TABLE, &partition, |rows| {
+                let takes_all = ring.world().planted(PlantedFault::PackingRemovesUnseenRows);
+                let removed = |row: &StoredRow| takes_all || plan.removed.contains(&(row.id, row.written_us));
+                let seen = stored(rows);
+                if packed_id(&seen) != plan.expected
+                    && !ring.world().planted(PlantedFault::PackedUnconditionally)
+                {
+                    return None;
+                }
+                let gone = seen.iter().filter(|row| !row.is_packed()).filter(|row| removed(row));
+                let mut cells: Vec<(Key, Cell)> =
+                    gone.map(|row| (row_key(owner, row.id, row.written_us), Cell::tombstone(0))).collect();
+                let packed = StoredRow {
+                    id: Uuid::nil(),
+                    written_us: 0,
+                    touched_at: plan.touched_at,
+                    expires_at: plan.expires_at,
+                    change: Some(plan.packed),
+                    created_at: Some(plan.created_at),
+                    version: plan.version,
+                    rows: plan.rows,
+                };
+                cells.push((row_key(owner, Uuid::nil(), 0), Cell::new(0, Value::CartRow(packed))));
+                Some(cells)
+            })
+            .await
+        };
+        if let Ok(outcome) = self.network.call(Kind::Write, "cart_pack", decide).await {
+            world.note("cart packed", (outcome, what));
+        }
+    }
+}
+
+fn partition(owner: Owner) -> Vec<u8> {
+    let kind = match owner {
+        Owner::User(_) => 0,
+        Owner::Guest(_) => 1,
+    };
+    [&[kind], owner.uuid().as_bytes().as_slice()].concat()
+}
+
+fn row_key(owner: Owner, id: Uuid, written_us: i64) -> Key {
+    let row = [id.as_bytes().as_slice(), &written_us.to_be_bytes()].concat();
+    Key { table: TABLE, partition: partition(owner), row }
+}
+
+fn stored(rows: &Rows) -> Vec<StoredRow> {
+    let row = |cell: &Cell| match &cell.value {
+        Some(Value::CartRow(row)) => Some(row.clone()),
+        _ => None,
+    };
+    rows.values().filter_map(row).collect()
+}
+
+#[async_trait]
+impl CartStore for Carts {
+    async fn append(
+        &self,
+        owner: Owner,
+        changes: Vec<CartChange>,
+        expires_at: Timestamp,
+        now: Timestamp,
+    ) -> StoreResult<()> {
+        let world = self.ring.world();
+        // What an order takes out of a cart is as certain as the order.
+        let is_cover = |change: &CartChange| matches!(change.effect, Effect::Cover { order: Some(_), .. });
+        let level =
+            if changes.iter().any(is_cover) { Level::EachQuorum } else { Level::LocalQuorum };
+        let written_us = self.stamps.next();
+        world.note("cart written", (owner, written_us, &changes));
+        let cells: Vec<(Key, Cell)> = changes
+            .into_iter()
+            .map(|mut change| {
+                if world.planted(PlantedFault::SameChangeCountsTwice) {
+                    change.id = ChangeId(self.environment.ids.fresh(now));
+                }
+                let id = change.id.0;
+                let row = StoredRow {
+                    id,
+                    written_us,
+                    touched_at: now,
+                    expires_at,
+                    change: Some(change),
+                    created_at: None,
+                    version: 0,
+                    rows: 0,
+                };
+                (row_key(owner, id, written_us), Cell::new(written_us, Value::CartRow(row)))
+            })
+            .collect();
+        let ring = self.ring.clone();
+        let write = async move { ring.write("cart_append", level, cells).await };
+        let written = self.network.call(Kind::Write, "cart_append", write).await;
+        if written.is_err() && world.planted(PlantedFault::CartWriteAssumed) {
+            return Ok(());
+        }
+        written
+    }
+
+    async fn read(&self, owner: Owner, now: Timestamp) -> StoreResult<Option<StoredCart>> {
+        let gathered = Gathered::of(self.rows(owner).await?);
+        self.pack_later(owner, &gathered, now);
+        Ok(gathered.live(now))
+    }
+
+    /// Lists of abandoned carts are not simulated.
+    async fn untouched(
+        &self,
+        _untouched_since: Timestamp,
+        _after: Option<CartPosition>,
+        _limit: usize,
+        _now: Timestamp,
+    ) -> StoreResult<Page<(Owner, StoredCart), CartPosition>> {
+        Err(unavailable("lists of abandoned carts are not simulated"))
+    }
+}

@@ -1,0 +1,279 @@
+//! Sessions: a row each, changed by conditional writes on its version; refresh tokens that are used up by a
+//! conditional write; and positions in the lists of a user and of guests to be merged.
+
+use async_trait::async_trait;
+use mobimir_core::{
+    id::{SessionId, UserId},
+    page::Page,
+    ports::{SessionStore, StoreError, StoreResult},
+    secret::SecretHash,
+    session::{RefreshToken, RefreshUse, Session, SessionPosition, SessionState},
+    time::{Timestamp, Version},
+};
+use mobimir_shop::environment::Environment;
+use uuid::Uuid;
+
+use super::{Cell, Key, Level, Outcome, Ring, Rows, Stamps, Value, open};
+use crate::{
+    network::{Kind, Network, unavailable, unknown},
+    planted::PlantedFault,
+};
+
+const SESSIONS: &str = "sessions";
+const BY_USER: &str = "sessions_by_user";
+const TOKENS: &str = "refresh_tokens";
+const UNMERGED: &str = "sessions_unmerged";
+const DECISIONS_MAX: usize = 3;
+
+#[derive(Clone)]
+pub struct Sessions {
+    ring: Ring,
+    network: Network,
+    environment: Environment,
+    stamps: Stamps,
+}
+
+impl Sessions {
+    pub fn new(ring: Ring, network: Network, environment: Environment) -> Self {
+        let stamps = Stamps::new(environment.clock.clone());
+        Self { ring, network, environment, stamps }
+    }
+
+    async fn write(&self, name: &'static str, cells: Vec<(Key, Cell)>) -> StoreResult<()> {
+        let ring = self.ring.clone();
+        let write = async move { ring.write(name, Level::LocalQuorum, cells).await };
+        self.network.call(Kind::Write, name, write).await
+    }
+
+    async fn rows(
+        &self,
+        name: &'static str,
+        table: &'static str,
+        partition: &[u8],
+        is_decided: bool,
+    ) -> StoreResult<Rows> {
+        let (ring, partition) = (self.ring.clone(), partition.to_vec());
+        let read = async move {
+            if is_decided {
+                ring.read_decided(name, table, &partition).await
+            } else {
+                ring.read(name, table, &partition).await
+            }
+        };
+        self.network.call(Kind::Read, name, read).await
+    }
+
+    async fn stored(&self, id: SessionId, is_decided: bool) -> StoreResult<Option<(Session, Uuid)>> {
+        Ok(session_of(&self.rows("session_get", SESSIONS, id.as_bytes(), is_decided).await?))
+    }
+
+    async fn token(&self, hash: SecretHash) -> StoreResult<Option<(RefreshToken, Option<Uuid>)>> {
+        Ok(token_of(&self.rows("token_get", TOKENS, &hash.0, true).await?))
+    }
+
+    fn token_cell(&self, token: RefreshToken) -> (Key, Cell) {
+        let cell = Cell::new(self.stamps.first_write(), Value::Token(token, None)).until(token.expires_at);
+        (Key::new(TOKENS, &token.hash.0, b""), cell)
+    }
+
+    fn listed(&self, session: &Session) -> Vec<(Key, Cell)> {
+        let of_session = || Cell::new(self.stamps.next(), Value::SessionOf(session.id));
+        let by_user = session.user().map(|user| Key::new(BY_USER, user.as_bytes(), session.id.as_bytes()));
+        let unmerged = matches!(session.state, SessionState::Closed { merged: false, .. })
+            .then(|| Key::new(UNMERGED, b"", session.id.as_bytes()));
+        by_user.into_iter().chain(unmerged).map(|key| (key, of_session())).collect()
+    }
+}
+
+fn session_of(rows: &Rows) -> Option<(Session, Uuid)> {
+    rows.values().find_map(|cell| match &cell.value {
+        Some(Value::Session(session, changed_by)) => Some(((**session).clone(), *changed_by)),
+        _ => None,
+    })
+}
+
+fn token_of(rows: &Rows) -> Option<(RefreshToken, Option<Uuid>)> {
+    rows.values().find_map(|cell| match &cell.value {
+        Some(Value::Token(token, used_by)) => Some((*token, *used_by)),
+        _ => None,
+    })
+}
+
+fn session_cell(session: &Session, changed_by: Uuid, stamp: i64) -> (Key, Cell) {
+    let value = Value::Session(Box::new(session.clone()), changed_by);
+    (Key::new(SESSIONS, session.id.as_bytes(), b""), Cell::new(stamp, value).until(session.expires_at))
+}
+
+#[async_trait]
+impl SessionStore for Sessions {
+    async fn insert(&self, session: Session, refresh: Option<RefreshToken>) -> StoreResult<()> {
+        let mut cells = vec![session_cell(&session, Uuid::nil(), self.stamps.first_write())];
+        cells.extend(self.listed(&session));
+        cells.extend(refresh.map(|token| self.token_cell(token)));
+        self.write("session_insert", cells).await
+    }
+
+    async fn get(&self, id: SessionId, now: Timestamp) -> StoreResult<Option<Session>> {
+        let stored = self.stored(id, false).await?;
+        Ok(stored.map(|(session, _)| session).filter(|session| session.expires_at > now))
+    }
+
+    async fn get_decided(&self, id: SessionId, now: Timestamp) -> StoreResult<Option<Session>> {
+        let stored = self.stored(id, true).await?;
+        Ok(stored.map(|(session, _)| session).filter(|session| session.expires_at > now))
+    }
+
+    async fn by_user(
+        &self,
+        user: UserId,
+        after: Option<SessionPosition>,
+        limit: usize,
+        now: Timestamp,
+    ) -> StoreResult<Page<Session, SessionPosition>> {
+        let mut sessions = Vec::new();
+        for cell in self.rows("session_list", BY_USER, user.as_bytes(), false).await?.into_values() {
+            if let Some(Value::SessionOf(id)) = cell.value
+                && let Some((session, _)) = self.stored(id, false).await?
+                && session.is_live(now)
+            {
+                sessions.push(session);
+            }
+        }
+        sessions.sort_by_key(|session| session.position().key());
+        sessions.retain(|session| after.is_none_or(|after| session.position().key() > after.key()));
+        Ok(Page::cut(sessions, limit, Session::position))
+    }
+
+    async fn use_refresh(&self, hash: SecretHash, now: Timestamp) -> StoreResult<RefreshUse> {
+        let stored = self.token(hash).await?;
+        let Some((token, used_by)) = stored.filter(|(token, _)| token.expires_at > now) else {
+            return Ok(RefreshUse::Unknown);
+        };
+        if used_by.is_some() {
+            return Ok(RefreshUse::Again(token.session));
+        }
+        if self.ring.world().planted(PlantedFault::TokenUsedWithoutDecision) {
+            let used = Value::Token(token, Some(Uuid::max()));
+            let cell = Cell::new(self.stamps.next(), used).until(token.expires_at);
+            self.write("token_use", vec![(Key::new(TOKENS, &hash.0, b""), cell)]).await?;
+            return Ok(RefreshUse::First(token.session));
+        }
+        let ours = self.environment.ids.fresh(now);
+        let mut was_lost = false;
+        for _ in 0..DECISIONS_MAX {
+            let ring = self.ring.clone();
+            let decide = async move {
+                ring.decide("token_use", TOKENS, &hash.0, |rows| {
+                    let (token, used_by) = token_of(rows)?;
+                    let used = Value::Token(token, Some(ours));
+                    let cell = Cell::new(0, used).until(token.expires_at);
+                    used_by.is_none().then(|| vec![(Key::new(TOKENS, &hash.0, b""), cell)])
+                })
+                .await
+            };
+            match self.network.call(Kind::Write, "token_use", decide).await {
+                Ok(Outcome::Applied) => return Ok(RefreshUse::First(token.session)),
+                Ok(Outcome::Refused) => {}
+                Ok(Outcome::Lost) | Err(StoreError::Unknown { .. }) => was_lost = true,
+                Err(error) if !was_lost => return Err(error),
+                Err(error) => return Err(open(error)),
+            }
+            match self.token(hash).await.map_err(open)? {
+                Some((_, Some(by))) if by == ours => return Ok(RefreshUse::First(token.session)),
+                Some((_, Some(_))) => return Ok(RefreshUse::Again(token.session)),
+                _ => {}
+            }
+        }
+        Err(unknown("token_use"))
+    }
+
+    async fn update(
+        &self,
+        session: Session,
+        expected: Version,
+        refresh: Option<RefreshToken>,
+    ) -> StoreResult<bool> {
+        let stored = match self.stored(session.id, false).await? {
+            Some(stored) if stored.0.version >= expected => Some(stored),
+            _ => self.stored(session.id, true).await?,
+        };
+        let Some((stored, _)) = stored.filter(|(stored, _)| stored.version == expected) else {
+            return Ok(false);
+        };
+        let session = Session { holder: stored.holder, created_at: stored.created_at, ..session };
+        let listed = self.listed(&session);
+        if !listed.is_empty() {
+            self.write("session_list", listed).await?;
+        }
+        let ours = self.environment.ids.fresh(session.last_active);
+        let ignores = self.ring.world().planted(PlantedFault::SessionUpdatedUnconditionally);
+        let mut was_lost = false;
+        let mut won = false;
+        for _ in 0..DECISIONS_MAX {
+            let (ring, session, id) = (self.ring.clone(), session.clone(), session.id);
+            let wanted = session.version;
+            let decide = async move {
+                ring.decide("session_update", SESSIONS, id.as_bytes(), |rows| {
+                    let (seen, _) = session_of(rows)?;
+                    (seen.version == expected || ignores).then(|| vec![session_cell(&session, ours, 0)])
+                })
+                .await
+            };
+            match self.network.call(Kind::Write, "session_update", decide).await {
+                Ok(Outcome::Applied) => {
+                    won = true;
+                    break;
+                }
+                Ok(Outcome::Refused) if !was_lost => return Ok(false),
+                Ok(Outcome::Refused) => {}
+                Ok(Outcome::Lost) | Err(StoreError::Unknown { .. }) => was_lost = true,
+                Err(error) if !was_lost => return Err(error),
+                Err(error) => return Err(open(error)),
+            }
+            match self.stored(id, true).await.map_err(open)? {
+                Some((_, changed_by)) if changed_by == ours => {
+                    won = true;
+                    break;
+                }
+                None => return Ok(false),
+                Some((found, _)) if found.version == expected => {}
+                Some((found, _)) if found.version <= wanted => return Ok(false),
+                Some(_) => break,
+            }
+        }
+        if !won {
+            return Err(unknown("session_update"));
+        }
+        if let Some(token) = refresh {
+            self.write("token_give", vec![self.token_cell(token)]).await.map_err(open)?;
+        }
+        Ok(true)
+    }
+
+    async fn unmerged(
+        &self,
+        closed_before: Timestamp,
+        limit: usize,
+        now: Timestamp,
+    ) -> StoreResult<Vec<Session>> {
+        let mut unmerged = Vec::new();
+        for (key, cell) in self.rows("unmerged", UNMERGED, b"", false).await? {
+            let Some(Value::SessionOf(id)) = cell.value else { continue };
+            let Some((session, _)) = self.stored(id, true).await? else { continue };
+            match session.state {
+                SessionState::Closed { at, merged: false, .. } if at < closed_before && session.expires_at > now => {
+                    unmerged.push((at, session));
+                }
+                SessionState::Closed { merged: true, .. } => {
+                    self.write("unmerged_remove", vec![(key, Cell::tombstone(self.stamps.next()))]).await?;
+                }
+                _ => {}
+            }
+        }
+        unmerged.sort_by_key(|(at, _)| *at);
+        if unmerged.len() > limit {
+            return Err(unavailable("more guests are to be merged than are simulated"));
+        }
+        Ok(unmerged.into_iter().map(|(_, session)| session).collect())
+    }
+}

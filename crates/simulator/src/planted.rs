@@ -1,0 +1,83 @@
+//! Faults that can be put back, in the shop or in the stores. Each has to be found.
+
+use mobimir_shop::faults::Planted;
+
+macro_rules! planted {
+    (stores { $($store:ident $store_name:literal),+ $(,)? } shop { $($shop:ident $shop_name:literal),+ $(,)? }) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum PlantedFault {
+            $($store,)+
+            Shop(Planted),
+        }
+
+        impl PlantedFault {
+            pub const ALL: [PlantedFault; [$($store_name,)+ $($shop_name,)+].len()] =
+                [$(Self::$store,)+ $(Self::Shop(Planted::$shop),)+];
+
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$store => $store_name,)+
+                    Self::Shop(planted) => match planted {
+                        $(Planted::$shop => $shop_name,)+
+                    },
+                }
+            }
+        }
+    };
+}
+
+planted! {
+    stores {
+        AcknowledgedByPrimaryAlone "acknowledged-by-primary-alone",
+        StockReadFromSecondary "stock-read-from-secondary",
+        BudgetIgnored "budget-ignored",
+        CheckoutUpdatedUnconditionally "checkout-updated-unconditionally",
+        ClaimSetUnconditionally "claim-set-unconditionally",
+        WrittenToOneReplica "written-to-one-replica",
+        ReadFromOneReplica "read-from-one-replica",
+        DecisionsRace "decisions-race",
+        PackingRenamesParts "packing-renames-parts",
+        PackingForgetsCovered "packing-forgets-covered",
+        PackingRemovesUnseenRows "packing-removes-unseen-rows",
+        PackedUnconditionally "packed-unconditionally",
+        SameChangeCountsTwice "same-change-counts-twice",
+        CartWriteAssumed "cart-write-assumed",
+        NoNoteBeforeListing "no-note-before-listing",
+        MovedUnconditionally "moved-unconditionally",
+        TokenUsedWithoutDecision "token-used-without-decision",
+        SessionUpdatedUnconditionally "session-updated-unconditionally",
+    }
+    shop {
+        CartOrderedWithoutClaim "cart-ordered-without-claim",
+        EarlierOrderNotTaken "earlier-order-not-taken",
+        ClaimTakenFromOpenCheckout "claim-taken-from-open-checkout",
+        CartKeptAfterOrder "cart-kept-after-order",
+        RememberedSessionRefuses "remembered-session-refuses",
+        RememberedSessionGoesBack "remembered-session-goes-back",
+        SessionsRememberedTooLong "sessions-remembered-too-long",
+        DeadlinesByOwnClock "deadlines-by-own-clock",
+        AbortWithoutWinning "abort-without-winning",
+        AbortBeforeDeadline "abort-before-deadline",
+        OrderWrittenUndecided "order-written-undecided",
+        HoldsKeptAfterAbort "holds-kept-after-abort",
+        RetryDraftsAnew "retry-drafts-anew",
+        RequestNotCompared "request-not-compared",
+        GuestKeptOpen "guest-kept-open",
+        NoLastCheckOfMerge "no-last-check-of-merge",
+        MergeRenamesChanges "merge-renames-changes",
+        CancelledWithoutDecision "cancelled-without-decision",
+        PricesReadAfterComparison "prices-read-after-comparison",
+        ReusedTokenEndsNothing "reused-token-ends-nothing",
+        SoldBeforeCommit "sold-before-commit",
+        UnknownTakenForDone "unknown-taken-for-done",
+    }
+}
+
+impl PlantedFault {
+    pub fn in_shop(self) -> Option<Planted> {
+        match self {
+            Self::Shop(planted) => Some(planted),
+            _ => None,
+        }
+    }
+}

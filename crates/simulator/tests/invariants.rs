@@ -1,0 +1,46 @@
+//! Sound runs, and runs that are the same twice.
+//!
+//! `MOBIMIR_SIMULATION_SEEDS=n` runs so many seeds, `MOBIMIR_SIMULATION="seed=17 shoppers=2"` the plan that a
+//! failure has printed, and `MOBIMIR_SIMULATION_TRACE=1` prints everything that happens.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use mobimir_simulator::{
+    plan::Plan,
+    run::{run, run_all, smallest},
+};
+
+const SEEDS_DEFAULT: u64 = 2_000;
+const SAME_SEEDS: u64 = 100;
+
+fn seeds() -> u64 {
+    std::env::var("MOBIMIR_SIMULATION_SEEDS").map_or(SEEDS_DEFAULT, |seeds| seeds.parse().unwrap())
+}
+
+#[test]
+fn whatever_goes_wrong_the_invariants_hold() {
+    if let Ok(plan) = std::env::var("MOBIMIR_SIMULATION") {
+        let report = run(Plan::parse(&plan).unwrap());
+        eprintln!("{:#?}", report.tally);
+        assert!(report.violations.is_empty(), "{:#?}", report.violations);
+        return;
+    }
+    let (failed, tally) = run_all((0..seeds()).map(Plan::of).collect());
+    if let Some((plan, report)) = failed {
+        let invariant = report.violations[0].invariant;
+        let smaller = smallest(plan, invariant);
+        let violations = run(smaller).violations;
+        panic!("MOBIMIR_SIMULATION=\"{smaller}\" breaks {invariant}: {violations:#?}\n(found by {plan})");
+    }
+    eprintln!("{tally:#?}");
+}
+
+/// Nothing outside of the seed decides.
+#[test]
+fn a_seed_does_the_same_twice() {
+    for seed in 0..SAME_SEEDS {
+        let [first, second] = [0, 1].map(|_| run(Plan::of(seed)));
+        assert_eq!(first.trace_hash, second.trace_hash, "seed {seed}");
+        assert_ne!(first.trace_hash, run(Plan::of(seed + SAME_SEEDS)).trace_hash, "seeds differ");
+    }
+}
