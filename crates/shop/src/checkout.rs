@@ -137,11 +137,6 @@ impl Shop {
         if checkout.request_hash != request.hash && !self.plants(Planted::RequestNotCompared) {
             return Err(PlaceOrderError::Mismatch);
         }
-        if replayed && checkout.is_open() && self.plants(Planted::RetryDraftsAnew) {
-            let (drafted, claim) = self.draft(order_id, user, &request, give_up_at).await?;
-            seen_claim = claim;
-            checkout = Checkout { lines: drafted.lines, cart: drafted.cart, ..checkout };
-        }
         self.inner.faults.reached(Step::CheckoutInserted).await?;
 
         for _ in 0..RACES_MAX {

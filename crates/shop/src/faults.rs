@@ -98,8 +98,6 @@ pub enum Planted {
     OrderWrittenUndecided,
     /// A refused order keeps what it holds.
     HoldsKeptAfterAbort,
-    /// A retry reads cart and clock again instead of the record.
-    RetryDraftsAnew,
     /// A key may come again with another request.
     RequestNotCompared,
     /// A guest's cart is copied, and the guest's session stays open.

@@ -33,6 +33,8 @@ const LATE_PERMILLE: u64 = 4;
 const PATIENCE_MS: u64 = 2_000;
 /// How late a request may still arrive.
 const LATE_MS_MAX: u64 = 15_000;
+/// When the deadline of a checkout is near.
+const NEAR_DEADLINE_MS: (u64, u64) = (14_000, 16_500);
 
 impl Network {
     pub fn new(world: World) -> Self {
@@ -70,14 +72,18 @@ impl Network {
         }
         let is_lost = !is_calm && trouble.lost_answers && world.permille(LOST_PERMILLE);
         let never_arrives = is_lost && world.permille(300);
-        let is_late = !is_calm && trouble.late_requests && world.permille(LATE_PERMILLE);
+        let late_permille = if name == "checkout_update" { 5 * LATE_PERMILLE } else { LATE_PERMILLE };
+        let is_late = !is_calm && trouble.late_requests && world.permille(late_permille);
         let (tx, rx) = oneshot::channel();
         let reading = reading::current();
         let sent = world.clone();
         world.spawn(async move {
             if is_late {
                 sent.note("request late", name);
-                sent.sleep_ms(PATIENCE_MS, LATE_MS_MAX).await;
+                // A decision is likely to meet the one that somebody else takes at the deadline.
+                let near_deadline = name == "checkout_update" && sent.permille(500);
+                let (from, to) = if near_deadline { NEAR_DEADLINE_MS } else { (PATIENCE_MS, LATE_MS_MAX) };
+                sent.sleep_ms(from, to).await;
             }
             sent.travel().await;
             if never_arrives {
@@ -86,6 +92,10 @@ impl Network {
             }
             let answer = reading::under(reading, request).await;
             sent.travel().await;
+            // What lists many takes long now and then.
+            if name == "due_uncommitted" && !sent.is_calm() && sent.permille(200) {
+                sent.sleep_ms(50, 1_500).await;
+            }
             if is_lost {
                 sent.note("answer lost", name);
             } else {

@@ -60,7 +60,6 @@ planted! {
         AbortBeforeDeadline "abort-before-deadline",
         OrderWrittenUndecided "order-written-undecided",
         HoldsKeptAfterAbort "holds-kept-after-abort",
-        RetryDraftsAnew "retry-drafts-anew",
         RequestNotCompared "request-not-compared",
         GuestKeptOpen "guest-kept-open",
         NoLastCheckOfMerge "no-last-check-of-merge",

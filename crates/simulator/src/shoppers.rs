@@ -142,6 +142,24 @@ impl Market {
         market.ask(client, &instance, Call::Reprice { item, price }, answer).await;
     }
 
+    async fn present(
+        &self,
+        client: usize,
+        instance: &Instance,
+        session: usize,
+        token: usize,
+        access: String,
+    ) {
+        let answer = async {
+            match instance.read(move |shop| async move { shop.authenticate(&access).await }).await {
+                Heard::Answer(Ok(Some(_))) => Answer::Done,
+                Heard::Answer(Ok(None)) => Answer::Refused("unauthorized"),
+                _ => Answer::NotNow,
+            }
+        };
+        self.ask(client, instance, Call::Present { session, token }, answer).await;
+    }
+
     async fn think(&self) {
         match self.world.below(100) {
             0..=59 => self.world.sleep_ms(0, 300).await,
@@ -507,15 +525,8 @@ impl Shopper {
         let Some(session) = &self.session else { return };
         for _ in 0..market.world.between(1, 3) {
             let token = market.world.below(session.tokens.len() as u64) as usize;
-            let (instance, access) = (market.any_instance(), session.tokens[token].0.clone());
-            let answer = async {
-                match instance.read(move |shop| async move { shop.authenticate(&access).await }).await {
-                    Heard::Answer(Ok(Some(_))) => Answer::Done,
-                    Heard::Answer(Ok(None)) => Answer::Refused("unauthorized"),
-                    _ => Answer::NotNow,
-                }
-            };
-            market.ask(self.client, &instance, Call::Present { session: session.number, token }, answer).await;
+            let access = session.tokens[token].0.clone();
+            market.present(self.client, &market.any_instance(), session.number, token, access).await;
         }
     }
 
@@ -585,15 +596,27 @@ impl Shopper {
 
     async fn log_out(&mut self) {
         let instance = self.market.any_instance();
-        let Some(number) = self.session.as_ref().map(|session| session.number) else { return };
+        let Some(session) = &self.session else { return };
+        let (number, token) = (session.number, session.tokens.len() - 1);
+        let access = session.tokens[token].0.clone();
         let asked_ms = self.market.world.elapsed_ms();
-        let heard = self.as_user(&instance, |shop, caller| async move { shop.log_out(&caller).await }).await;
+        // Beside it other requests of the same session are under way, on the same instance.
+        let (market, client, beside) = (self.market.clone(), self.client, access.clone());
+        let others = async {
+            for _ in 0..market.world.below(4) {
+                market.world.sleep_ms(0, 12).await;
+                market.present(client, &instance, number, token, beside.clone()).await;
+            }
+        };
+        let log_out = self.as_user(&instance, |shop, caller| async move { shop.log_out(&caller).await });
+        let (heard, ()) = futures_util::future::join(log_out, others).await;
         let answer = match heard {
             Some(Heard::Answer(Ok(()))) => Answer::Done,
             Some(Heard::Answer(Err(_)) | Heard::Nothing) => Answer::Open,
             Some(Heard::Refused) | None => return,
         };
         self.market.record(self.client, instance.number, asked_ms, Call::LogOut { session: number }, answer);
+        self.market.present(self.client, &instance, number, token, access).await;
         if self.market.world.permille(500) {
             self.market.world.sleep_ms(1_500, 4_000).await;
             self.present().await;

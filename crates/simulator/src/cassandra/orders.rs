@@ -25,6 +25,8 @@ const BY_DAY: &str = "orders_by_day";
 const NOTES: &str = "pending_moves";
 /// When a note was left behind by somebody who died.
 const HEAL_AFTER_MS: i64 = 10_000;
+/// When a request that was sent can no longer arrive, whatever the clocks say.
+const GIVEN_UP_AFTER_MS: i64 = 65_000;
 const HEAL_EVERY: Duration = Duration::from_secs(5);
 const DECISIONS_MAX: usize = 4;
 
@@ -111,12 +113,15 @@ impl Orders {
     /// Writes the lists of orders whose note was left behind.
     async fn heal(&self) -> StoreResult<()> {
         let old_us = (self.stamps.now().as_millis() - HEAL_AFTER_MS) * 1_000;
+        let given_up_us = (self.stamps.now().as_millis() - GIVEN_UP_AFTER_MS) * 1_000;
         for (key, cell) in self.rows("order_notes", NOTES, Vec::new()).await? {
             let Some(Value::Listed(noted)) = &cell.value else { continue };
             if cell.stamp > old_us {
                 continue;
             }
             match self.stored_decided(noted.id).await? {
+                // As long as somebody may wait for it, the move may still be decided.
+                Some((order, _)) if order.version < noted.version && cell.stamp > given_up_us => continue,
                 Some((order, _)) => self.write("order_list", Level::EachQuorum, Self::listed(&order)).await?,
                 None => self.write("order_insert", Level::EachQuorum, self.first_rows(noted)).await?,
             }
