@@ -4,6 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use anyhow::{Result, ensure};
 use mobimir_core::{
+    entropy::SystemEntropy,
     id::{OrderId, SessionId, UserId, derived, fresh},
     order::{Order, OrderLine, OrderStatus},
     product::{Product, ProductQuery, ProductSort},

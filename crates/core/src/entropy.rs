@@ -12,7 +12,6 @@ pub struct SystemEntropy;
 impl Entropy for SystemEntropy {
     #[expect(
         clippy::expect_used,
-        clippy::disallowed_methods,
         reason = "without the system's randomness no secret can be made, so there is nothing to go on with"
     )]
     fn fill(&self, bytes: &mut [u8]) {

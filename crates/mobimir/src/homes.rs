@@ -11,7 +11,7 @@ use mobimir_core::{
     time::Clock,
 };
 use mobimir_embedded::EmbeddedStore;
-use mobimir_shop::{BucketCount, SeparateHistory};
+use mobimir_shop::{BucketCount, SeparateHistory, environment::Environment};
 
 use crate::{
     cluster::apply_command,
@@ -181,7 +181,13 @@ impl<'a> Homes<'a> {
             (Some(Store::Cassandra), _, Some(cassandra)) => cassandra.orders(self.policy).await?.0.moving,
             _ => embedded.movables().orders.moving,
         };
-        let orders = SeparateHistory::new(stores.orders.clone(), history, outbox, existing, Environment::system(clock));
+        let orders = SeparateHistory::new(
+            stores.orders.clone(),
+            history,
+            outbox,
+            existing,
+            Environment::system(clock),
+        );
         stores.orders = Arc::new(orders);
         Ok(())
     }

@@ -27,7 +27,10 @@ use mobimir_core::{
     time::Timestamp,
 };
 
-use crate::{PlaceOrderError, Shop, faults::{Planted, Step}};
+use crate::{
+    PlaceOrderError, Shop,
+    faults::{Planted, Step},
+};
 
 /// How often a checkout that others wait for is looked up.
 const DECISION_POLL_MS: u64 = 20;

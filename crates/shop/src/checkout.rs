@@ -237,7 +237,8 @@ impl Shop {
         }
         let lines = if self.plants(Planted::PricesReadAfterComparison) {
             let products = self.stores().products.get_many(&ids).await?;
-            let price = |line: &OrderLine| products.get(&line.product_id).map_or(line.price, |product| product.price);
+            let price =
+                |line: &OrderLine| products.get(&line.product_id).map_or(line.price, |product| product.price);
             lines.iter().map(|line| OrderLine { price: price(line), ..line.clone() }).collect()
         } else {
             lines

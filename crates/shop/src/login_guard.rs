@@ -134,6 +134,7 @@ impl Who {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a unit test has a runtime of its own")]
 mod tests {
     use std::sync::Arc;
 

@@ -141,18 +141,28 @@ fn failed(error: impl std::fmt::Display) -> PasswordError {
 
 #[cfg(test)]
 mod tests {
+    use mobimir_core::entropy::SystemEntropy;
+
     use super::*;
 
     #[test]
     fn a_password_is_known_again_and_another_is_not() {
-        let hasher = Hasher { params: Params::new(64, 1, 1, None).unwrap(), memory: Mutex::new(Vec::new()) };
+        let hasher = Hasher {
+            params: Params::new(64, 1, 1, None).unwrap(),
+            memory: Mutex::new(Vec::new()),
+            entropy: Arc::new(SystemEntropy),
+        };
         let hash = hasher.hash("пароль 12345".as_bytes()).unwrap();
         assert!(hash.starts_with("$argon2id$v=19$m=64,t=1,p=1$"), "{hash}");
         assert!(hasher.verify("пароль 12345".as_bytes(), &hash).unwrap());
         assert!(!hasher.verify(b"another", &hash).unwrap());
         assert_ne!(hash, hasher.hash("пароль 12345".as_bytes()).unwrap(), "each has its own salt");
         // Hashes stay good when the cost is changed.
-        let dearer = Hasher { params: Params::new(128, 2, 1, None).unwrap(), memory: Mutex::new(Vec::new()) };
+        let dearer = Hasher {
+            params: Params::new(128, 2, 1, None).unwrap(),
+            memory: Mutex::new(Vec::new()),
+            entropy: Arc::new(SystemEntropy),
+        };
         assert!(dearer.verify("пароль 12345".as_bytes(), &hash).unwrap());
         assert!(hasher.verify(b"x", "not a hash").is_err());
     }

@@ -16,7 +16,10 @@ use mobimir_core::{
     time::Timestamp,
 };
 
-use crate::{MoveOrderError, PlaceOrderError, Shop, faults::{Planted, Step}};
+use crate::{
+    MoveOrderError, PlaceOrderError, Shop,
+    faults::{Planted, Step},
+};
 
 /// So much longer than any request takes a hold may wait before somebody looks whether it was forgotten.
 const HOLD_LOOK_BEYOND_REQUESTS_MS: i64 = 10_000;

@@ -80,8 +80,7 @@ impl SeparateHistory {
         environment: Environment,
     ) -> Self {
         let (undelivered, is_filled) = (Mutex::default(), AtomicBool::new(false));
-        let inner =
-            Arc::new(Inner { orders, history, outbox, environment, undelivered, is_filled });
+        let inner = Arc::new(Inner { orders, history, outbox, environment, undelivered, is_filled });
         let weak = Arc::downgrade(&inner);
         inner.environment.spawn(keep_filling(weak.clone(), existing));
         inner.environment.spawn(keep_copying(weak));

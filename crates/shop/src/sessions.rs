@@ -270,8 +270,9 @@ impl SessionCache {
     /// Puts in what was read, unless it was changed here meanwhile. Says whether nothing newer is remembered.
     fn put(&self, session: Arc<Session>, read_at: Moment, epoch: u64) -> bool {
         let slot = self.slot(session.id);
-        let is_newest = self.version(session.id).is_none_or(|known| known <= session.version);
-        if is_newest && *slot == epoch || self.goes_back {
+        let is_newest =
+            self.goes_back || self.version(session.id).is_none_or(|known| known <= session.version);
+        if is_newest && (*slot == epoch || self.goes_back) {
             self.entries.insert(session.id, Entry { session, read_at });
         }
         is_newest

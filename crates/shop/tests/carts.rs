@@ -1,5 +1,7 @@
 //! What becomes of a cart when somebody is quick, or late.
 
+#![expect(clippy::disallowed_methods, reason = "only the simulation has to be repeatable")]
+
 mod support;
 
 use std::{

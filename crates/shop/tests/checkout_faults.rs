@@ -1,5 +1,7 @@
 //! A crash between any two steps of a checkout or a cancellation loses nothing and doubles nothing.
 
+#![expect(clippy::disallowed_methods, reason = "only the simulation has to be repeatable")]
+
 mod support;
 
 use std::{

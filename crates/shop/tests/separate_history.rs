@@ -1,6 +1,7 @@
 //! A history with a home of its own gets every order and every move, whoever dies when, however old the order
 //! is.
 
+#![expect(clippy::disallowed_methods, reason = "only the simulation has to be repeatable")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use std::{
@@ -84,7 +85,13 @@ impl World {
     fn start(&self) -> SeparateHistory {
         let Side { port, moving, .. } = self.orders.clone();
         let (history, outbox) = (self.history.clone(), self.outbox.clone());
-        SeparateHistory::new(port, history, outbox, moving, Environment::system(Arc::new(SystemClock)))
+        SeparateHistory::new(
+            port,
+            history,
+            outbox,
+            moving,
+            mobimir_shop::environment::Environment::system(Arc::new(SystemClock)),
+        )
     }
 
     /// One that was placed long ago.

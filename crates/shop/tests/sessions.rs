@@ -12,6 +12,7 @@ use std::sync::{
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use mobimir_core::{
+    entropy::SystemEntropy,
     id::{SessionId, UserId},
     invariant::Invariant,
     page::Page,
@@ -272,9 +273,10 @@ async fn a_thousand_wrong_secrets_share_a_few_reads() {
 #[tokio::test]
 async fn one_wrong_token_again_and_again_is_read_once_in_a_while() {
     let two = Two::new().await;
-    for token in
-        [two.wrong_token(), AccessToken::generate(SessionId(mobimir_core::id::derived("x", &[])), &SystemEntropy).encode()]
-    {
+    for token in [
+        two.wrong_token(),
+        AccessToken::generate(SessionId(mobimir_core::id::derived("x", &[])), &SystemEntropy).encode(),
+    ] {
         let before = two.reads();
         for _ in 0..1_000 {
             assert!(!is_accepted(&two.elsewhere, &token).await);

@@ -165,12 +165,13 @@ impl Checker<'_> {
     /// ORD-1, from the acknowledgement on.
     fn orders_are_found(&mut self) {
         let mut failures = Vec::new();
-        let placed = self.operations.iter().filter_map(|operation| match (&operation.call, &operation.answer) {
-            (Call::Order { customer, .. }, Answer::Placed { order, lines, .. }) => {
-                Some((operation, *customer, order, lines))
-            }
-            _ => None,
-        });
+        let placed =
+            self.operations.iter().filter_map(|operation| match (&operation.call, &operation.answer) {
+                (Call::Order { customer, .. }, Answer::Placed { order, lines, .. }) => {
+                    Some((operation, *customer, order, lines))
+                }
+                _ => None,
+            });
         let placed: Vec<_> = placed.collect();
         for read in self.operations {
             for (acknowledged, customer, order, lines) in &placed {
@@ -203,12 +204,13 @@ impl Checker<'_> {
                 history.iter().map(|(status, _)| OrderStatus::parse(status)).collect();
             statuses.is_some_and(|statuses| statuses.windows(2).all(|pair| pair[0].can_become(pair[1])))
         };
-        let read = self.operations.iter().filter_map(|operation| match (&operation.call, &operation.answer) {
-            (Call::ReadHistory { order }, Answer::History(history)) => {
-                Some((order.clone(), history.clone(), Some(operation)))
-            }
-            _ => None,
-        });
+        let read =
+            self.operations.iter().filter_map(|operation| match (&operation.call, &operation.answer) {
+                (Call::ReadHistory { order }, Answer::History(history)) => {
+                    Some((order.clone(), history.clone(), Some(operation)))
+                }
+                _ => None,
+            });
         let stored = self.end.orders.values().flatten();
         let stored = stored.map(|order| (order.id.clone(), order.history.clone(), None));
         for (order, history, read) in read.chain(stored) {
@@ -258,7 +260,8 @@ impl Checker<'_> {
                     // Of several tries it cannot be told which one moved the cart, and what comes beside the
                     // login is moved a little later; in the end all has arrived.
                     let is_merged = |merge: &&Operation| {
-                        let at_once = |read| merges.len() == 1 && merge.is_before(read) && add.is_before(merge);
+                        let at_once =
+                            |read| merges.len() == 1 && merge.is_before(read) && add.is_before(merge);
                         merge.is_done() && until.is_none_or(at_once)
                     };
                     add.is_done() && merges.iter().any(is_merged)
@@ -324,7 +327,9 @@ impl Checker<'_> {
     fn carts_as_read(&mut self) {
         let mut failures = Vec::new();
         for read in self.operations {
-            let (Call::ReadCart { customer }, Answer::Cart(cart)) = (&read.call, &read.answer) else { continue };
+            let (Call::ReadCart { customer }, Answer::Cart(cart)) = (&read.call, &read.answer) else {
+                continue;
+            };
             for item in self.items() {
                 let in_cart: u64 = cart.iter().filter(|line| line.0 == item).map(|line| line.1).sum();
                 let put_in = self.put_in(*customer, item, Some(read));
@@ -332,12 +337,16 @@ impl Checker<'_> {
                     asked.iter().any(|o| matches!(o.answer, Answer::Placed { .. }) && o.is_before(read))
                 };
                 let begun = |asked: &[&Operation]| asked.iter().any(|o| o.has_begun_before_the_end_of(read));
-                let most = (put_in.certain + put_in.perhaps)
-                    .saturating_sub(self.taken(*customer, item, placed_before));
+                let most = (put_in.certain + put_in.perhaps).saturating_sub(self.taken(
+                    *customer,
+                    item,
+                    placed_before,
+                ));
                 let least = put_in.certain.saturating_sub(self.taken(*customer, item, begun));
                 if in_cart > most || in_cart < least {
                     let invariant = if in_cart > most { "CRT-4" } else { "CRT-1" };
-                    failures.push((invariant, format!("item {item}: expected {least} to {most} in {read:?}")));
+                    failures
+                        .push((invariant, format!("item {item}: expected {least} to {most} in {read:?}")));
                 }
             }
         }
@@ -353,7 +362,10 @@ impl Checker<'_> {
                 (Call::Present { session, token }, Answer::Refused(_))
                     if !self.may_be_ended(*session, *token, operation) =>
                 {
-                    failures.push(("SES-3", format!("refused, and it is the token of its session: {operation:?}")));
+                    failures.push((
+                        "SES-3",
+                        format!("refused, and it is the token of its session: {operation:?}"),
+                    ));
                 }
                 (Call::Present { session, token }, Answer::Done) => {
                     // On the instance that ended it at once, on the others when they look it up again.
@@ -370,7 +382,8 @@ impl Checker<'_> {
                     let others: Vec<&Operation> = self.operations.iter().filter(same).collect();
                     let has_worked = |other: &&Operation| matches!(other.answer, Answer::Tokens(_));
                     if matches!(answer, Answer::Tokens(_)) && others.iter().any(has_worked) {
-                        failures.push(("SES-2", format!("session {session}: token {token} has worked twice")));
+                        failures
+                            .push(("SES-2", format!("session {session}: token {token} has worked twice")));
                     }
                     let was_tried = others.iter().any(|other| other.has_begun_before_the_end_of(operation));
                     if *answer == Answer::Refused("refresh_token_used") && !was_tried {
@@ -397,15 +410,21 @@ impl Checker<'_> {
     /// Since when the token is certainly ended, by this instance or any.
     fn ended_ms(&self, session: usize, token: usize, by: Option<usize>) -> Option<i64> {
         let by_it = |operation: &&Operation| by.is_none_or(|instance| operation.instance == instance);
-        let ends = self.operations.iter().filter(by_it).filter_map(|operation| match (&operation.call, &operation.answer) {
-            (Call::LogOut { session: of }, Answer::Done) if *of == session => Some(operation.answered_ms),
-            (Call::Refresh { session: of, .. }, Answer::Tokens(next)) if *of == session && *next > token => {
-                Some(operation.answered_ms)
+        let ends = self.operations.iter().filter(by_it).filter_map(|operation| {
+            match (&operation.call, &operation.answer) {
+                (Call::LogOut { session: of }, Answer::Done) if *of == session => Some(operation.answered_ms),
+                (Call::Refresh { session: of, .. }, Answer::Tokens(next))
+                    if *of == session && *next > token =>
+                {
+                    Some(operation.answered_ms)
+                }
+                (Call::Refresh { session: of, .. }, Answer::Refused("refresh_token_used"))
+                    if *of == session =>
+                {
+                    Some(operation.answered_ms)
+                }
+                _ => None,
             }
-            (Call::Refresh { session: of, .. }, Answer::Refused("refresh_token_used")) if *of == session => {
-                Some(operation.answered_ms)
-            }
-            _ => None,
         });
         ends.min()
     }
@@ -448,10 +467,12 @@ impl Checker<'_> {
             for operation in self.operations {
                 let Call::Restock { item: of, .. } = &operation.call else { continue };
                 let Answer::Stock { available, reserved, sold } = &operation.answer else { continue };
-                let before = |other: &Operation| other == operation || other.is_done() && other.is_before(operation);
+                let before =
+                    |other: &Operation| other == operation || other.is_done() && other.is_before(operation);
                 let begun =
                     |other: &Operation| other.may_be_done() && other.has_begun_before_the_end_of(operation);
-                let (least, most) = (stock.initial + put_in(*item, &before), stock.initial + put_in(*item, &begun));
+                let (least, most) =
+                    (stock.initial + put_in(*item, &before), stock.initial + put_in(*item, &begun));
                 let received = available + reserved + sold;
                 if of == item && (received < least || received > most) {
                     failures.push(format!("expected {least} to {most} in all in {operation:?}"));
@@ -465,10 +486,13 @@ impl Checker<'_> {
     fn prices(&mut self) {
         let mut failures = Vec::new();
         for view in self.operations {
-            let (Call::ViewProduct { item }, Answer::Price(seen)) = (&view.call, &view.answer) else { continue };
+            let (Call::ViewProduct { item }, Answer::Price(seen)) = (&view.call, &view.answer) else {
+                continue;
+            };
             // Of two who change a price at the same moment it cannot be told who was last.
             let by = self.operations.iter().filter_map(|operation| {
-                matches!(operation.call, Call::Reprice { item: of, .. } if of == *item).then_some(operation.client)
+                matches!(operation.call, Call::Reprice { item: of, .. } if of == *item)
+                    .then_some(operation.client)
             });
             if by.collect::<BTreeSet<usize>>().len() > 1 {
                 continue;
@@ -485,7 +509,8 @@ impl Checker<'_> {
             });
             // One whose outcome is open may have arrived late.
             let may_have_come_late = self.operations.iter().any(|operation| {
-                operation.call == Call::Reprice { item: *item, price: *seen } && operation.answer == Answer::Open
+                operation.call == Call::Reprice { item: *item, price: *seen }
+                    && operation.answer == Answer::Open
             });
             if !may_have_come_late && settled.max().is_some_and(|settled| *seen < settled) {
                 failures.push(format!("a price from before the budget: {view:?}"));

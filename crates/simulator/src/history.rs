@@ -23,30 +23,75 @@ pub struct Operation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
     /// To the cart of a customer, or of a guest (`guest`) who may become one.
-    Add { customer: Customer, guest: Option<usize>, item: Item, units: u64 },
-    ReadCart { customer: Customer },
+    Add {
+        customer: Customer,
+        guest: Option<usize>,
+        item: Item,
+        units: u64,
+    },
+    ReadCart {
+        customer: Customer,
+    },
     /// Logs in with a guest's cart.
-    Merge { customer: Customer, guest: usize },
+    Merge {
+        customer: Customer,
+        guest: usize,
+    },
     /// `lines` is `None` when the cart is ordered.
-    Order { customer: Customer, key: String, lines: Option<Vec<(Item, u64)>>, shown: Option<Vec<(Item, u64, i64)>> },
-    ReadOrder { order: String },
-    ListOrders { customer: Customer },
-    Move { order: String, to: &'static str, operator: String },
-    ReadHistory { order: String },
+    Order {
+        customer: Customer,
+        key: String,
+        lines: Option<Vec<(Item, u64)>>,
+        shown: Option<Vec<(Item, u64, i64)>>,
+    },
+    ReadOrder {
+        order: String,
+    },
+    ListOrders {
+        customer: Customer,
+    },
+    Move {
+        order: String,
+        to: &'static str,
+        operator: String,
+    },
+    ReadHistory {
+        order: String,
+    },
     /// An access token is presented; tokens are numbers, sessions too.
-    Present { session: usize, token: usize },
-    Refresh { session: usize, token: usize },
-    LogOut { session: usize },
-    Restock { item: Item, delta: i64 },
-    Reprice { item: Item, price: i64 },
-    ViewProduct { item: Item },
+    Present {
+        session: usize,
+        token: usize,
+    },
+    Refresh {
+        session: usize,
+        token: usize,
+    },
+    LogOut {
+        session: usize,
+    },
+    Restock {
+        item: Item,
+        delta: i64,
+    },
+    Reprice {
+        item: Item,
+        price: i64,
+    },
+    ViewProduct {
+        item: Item,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     Done,
     /// With lines of item, units and price.
-    Placed { order: String, lines: Vec<(Item, u64, i64)>, replayed: bool },
+    Placed {
+        order: String,
+        lines: Vec<(Item, u64, i64)>,
+        replayed: bool,
+    },
     Cart(Vec<(Item, u64)>),
     Order(Option<Vec<(Item, u64, i64)>>),
     Orders(Vec<String>),
@@ -54,7 +99,11 @@ pub enum Answer {
     History(Vec<(String, Option<String>)>),
     /// A new pair of tokens under this number.
     Tokens(usize),
-    Stock { available: u64, reserved: u64, sold: u64 },
+    Stock {
+        available: u64,
+        reserved: u64,
+        sold: u64,
+    },
     Price(i64),
     /// Refused for a reason, finally: nothing was done.
     Refused(&'static str),

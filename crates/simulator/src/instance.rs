@@ -54,7 +54,15 @@ impl Instance {
     pub fn start(number: usize, world: World, set: ReplicaSet, ring: Ring) -> Arc<Self> {
         let ahead_ms = if world.plan().faults.clocks { off(&world) } else { 0 };
         let clock = Arc::new(InstanceClock::new(world.clone(), ahead_ms));
-        let instance = Arc::new(Self { number, world, set, ring, clock, running: Mutex::default(), counted: Mutex::default() });
+        let instance = Arc::new(Self {
+            number,
+            world,
+            set,
+            ring,
+            clock,
+            running: Mutex::default(),
+            counted: Mutex::default(),
+        });
         instance.start_again();
         instance
     }

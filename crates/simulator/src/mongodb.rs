@@ -7,6 +7,11 @@ use std::{
     time::Duration,
 };
 
+use crate::{
+    network::{Kind, Network, unavailable, unknown},
+    planted::PlantedFault,
+    world::{Watched, World, lock},
+};
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use mobimir_core::{
@@ -25,11 +30,6 @@ use mobimir_core::{
     zone::Zone,
 };
 use mobimir_testkit::model::ModelStore;
-use crate::{
-    network::{Kind, Network, unavailable, unknown},
-    planted::PlantedFault,
-    world::{Watched, World, lock},
-};
 
 const MEMBERS: usize = 3;
 const MAJORITY: usize = 2;
@@ -92,7 +92,8 @@ impl Applied {
 
 impl ReplicaSet {
     pub fn new(world: World) -> Self {
-        let member = || Member { log: Vec::new(), applied: Applied::default(), lags_until_ms: 0, is_away: false };
+        let member =
+            || Member { log: Vec::new(), applied: Applied::default(), lags_until_ms: 0, is_away: false };
         let set = Set {
             members: (0..MEMBERS).map(|_| member()).collect(),
             primary: Some(0),
@@ -458,6 +459,7 @@ impl UserStore for MongoStores {
     }
 
     async fn update(&self, user: User, expected: Version) -> StoreResult<bool> {
-        self.write("user_update", move |store| at_once(UserStore::update(store, user.clone(), expected))).await
+        self.write("user_update", move |store| at_once(UserStore::update(store, user.clone(), expected)))
+            .await
     }
 }

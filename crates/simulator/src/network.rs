@@ -93,7 +93,7 @@ impl Network {
             let answer = reading::under(reading, request).await;
             sent.travel().await;
             // What lists many takes long now and then.
-            if name == "due_uncommitted" && !sent.is_calm() && sent.permille(200) {
+            if name == "due_uncommitted" && !sent.is_calm() && sent.permille(500) {
                 sent.sleep_ms(50, 1_500).await;
             }
             if is_lost {

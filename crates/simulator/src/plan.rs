@@ -114,7 +114,11 @@ impl Plan {
                     let planted = PlantedFault::ALL.into_iter().find(|fault| fault.name() == value);
                     plan.planted = Some(planted.ok_or_else(|| format!("no fault is called {value:?}"))?);
                 }
-                _ => return Err(format!("expected seed, instances, shoppers, steps, without or planted, got {word:?}")),
+                _ => {
+                    return Err(format!(
+                        "expected seed, instances, shoppers, steps, without or planted, got {word:?}"
+                    ));
+                }
             }
         }
         Ok(plan)

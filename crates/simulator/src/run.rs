@@ -273,9 +273,11 @@ async fn final_order(
 ) -> StoreResult<FinalOrder> {
     let stores = shop.stores();
     let (id, user, day): (OrderId, _, Day) = (order.id, order.user_id, order.day());
-    let is_in = |page: mobimir_core::page::Page<Order, _>| page.items.iter().any(|listed| {
-        listed.id == id && listed.lines == order.lines && listed.status == order.status
-    });
+    let is_in = |page: mobimir_core::page::Page<Order, _>| {
+        page.items
+            .iter()
+            .any(|listed| listed.id == id && listed.lines == order.lines && listed.status == order.status)
+    };
     let history = patiently(|| stores.orders.history(id)).await?;
     let by_user = patiently(|| stores.orders.by_user(user, Period::default(), None, 1_000)).await?;
     let by_day = patiently(|| stores.orders.by_day(day, DayFilter::default(), None, 1_000)).await?;

@@ -13,8 +13,8 @@ use mobimir_core::{
     zone::Zone,
 };
 use mobimir_shop::{
-    Caller, CartError, CatalogueError, LoginError, MoveOrderError, OrderRequest, PlaceOrderError, RefreshError,
-    Shop,
+    Caller, CartError, CatalogueError, LoginError, MoveOrderError, OrderRequest, PlaceOrderError,
+    RefreshError, Shop,
 };
 
 use crate::{
@@ -110,7 +110,13 @@ impl Market {
     }
 
     /// Asks, and writes down what was asked and answered.
-    async fn ask(&self, client: usize, instance: &Instance, call: Call, answer: impl Future<Output = Answer>) -> Answer {
+    async fn ask(
+        &self,
+        client: usize,
+        instance: &Instance,
+        call: Call,
+        answer: impl Future<Output = Answer>,
+    ) -> Answer {
         let asked_ms = self.world.elapsed_ms();
         let answer = answer.await;
         self.record(client, instance.number, asked_ms, call, answer.clone());
@@ -132,7 +138,8 @@ impl Market {
         };
         let product = market.products[item];
         let answer = async {
-            let edit = ProductEdit { price: Some(Money::from_kopecks(i128::from(price))), ..ProductEdit::default() };
+            let edit =
+                ProductEdit { price: Some(Money::from_kopecks(i128::from(price))), ..ProductEdit::default() };
             match instance.serve(move |shop| async move { shop.edit_product(product, edit).await }).await {
                 Heard::Answer(Ok(_)) => Answer::Done,
                 Heard::Refused => Answer::Refused("nobody listens"),
@@ -336,7 +343,13 @@ impl Shopper {
             ),
             _ => return,
         };
-        market.record(self.client, instance.number, asked_ms, Call::ReadCart { customer: self.customer }, answer);
+        market.record(
+            self.client,
+            instance.number,
+            asked_ms,
+            Call::ReadCart { customer: self.customer },
+            answer,
+        );
     }
 
     fn fresh_key(&self) -> String {
@@ -366,7 +379,11 @@ impl Shopper {
                 return;
             }
             world.sleep_ms(20, 3_000).await;
-            // Some start anew instead of coming back.
+            // Some never come back.
+            if world.permille(250) {
+                return;
+            }
+            // Some start anew instead.
             if world.permille(120) {
                 let key = self.fresh_key();
                 self.sent.push((key.clone(), request.clone()));
@@ -389,9 +406,11 @@ impl Shopper {
         let mut shown = None;
         if world.permille(600) {
             let ids: Vec<ProductId> = lines.iter().map(|(item, _)| self.market.products[*item]).collect();
-            let read = self.market.any_instance().read(|shop| async move { shop.products_now(&ids).await }).await;
+            let read =
+                self.market.any_instance().read(|shop| async move { shop.products_now(&ids).await }).await;
             if let Heard::Answer(Ok(products)) = read {
-                let price = |item: &Item| products.get(&self.market.products[*item]).map(|p| kopecks(p.price));
+                let price =
+                    |item: &Item| products.get(&self.market.products[*item]).map(|p| kopecks(p.price));
                 let line = |(item, units): &(Item, u64)| Some((*item, *units, price(item)?));
                 shown = lines.iter().map(line).collect();
             }
@@ -436,8 +455,12 @@ impl Shopper {
                 (products[*item], *units, Money::from_kopecks(i128::from(*price)))
             }))
         });
-        let asked =
-            Asked { geo_zone: zone(), items: wanted.as_deref(), shipping_address: None, payment_method: None };
+        let asked = Asked {
+            geo_zone: zone(),
+            items: wanted.as_deref(),
+            shipping_address: None,
+            payment_method: None,
+        };
         let order = OrderRequest {
             geo_zone: zone(),
             hash: asked.hash(),
@@ -500,7 +523,9 @@ impl Shopper {
                         _ => Answer::NotNow,
                     }
                 };
-                market.ask(self.client, &instance, Call::ListOrders { customer: self.customer }, answer).await;
+                market
+                    .ask(self.client, &instance, Call::ListOrders { customer: self.customer }, answer)
+                    .await;
             }
             _ => {
                 let answer = async {
@@ -531,7 +556,16 @@ impl Shopper {
     }
 
     async fn refresh_with(&self, session: &Session, token: usize) -> (Answer, Option<(String, String)>) {
-        let (market, instance) = (&self.market, self.market.any_instance());
+        self.refresh_at(&self.market.any_instance(), session, token).await
+    }
+
+    async fn refresh_at(
+        &self,
+        instance: &Instance,
+        session: &Session,
+        token: usize,
+    ) -> (Answer, Option<(String, String)>) {
+        let market = &self.market;
         let secret = session.tokens[token].1.clone();
         let next = session.tokens.len();
         let mut pair = None;
@@ -548,7 +582,7 @@ impl Shopper {
             }
         };
         let call = Call::Refresh { session: session.number, token };
-        let answer = market.ask(self.client, &instance, call, answer).await;
+        let answer = market.ask(self.client, instance, call, answer).await;
         (answer, pair)
     }
 
@@ -561,10 +595,22 @@ impl Shopper {
             futures_util::future::join(both.0, both.1).await;
             return;
         }
-        let (answer, pair) = self.refresh_with(&session, newest).await;
+        // Beside it the old token is still in use, on the same instance.
+        let (market, instance) = (&self.market, self.market.any_instance());
+        let (number, old) = (session.number, session.tokens[newest].0.clone());
+        let others = async {
+            for _ in 0..market.world.below(4) {
+                market.world.sleep_ms(0, 40).await;
+                market.present(self.client, &instance, number, newest, old.clone()).await;
+            }
+        };
+        let refresh = self.refresh_at(&instance, &session, newest);
+        let ((answer, pair), ()) = futures_util::future::join(refresh, others).await;
         match (answer, pair) {
             (Answer::Tokens(_), Some(pair)) => {
                 session.tokens.push(pair);
+                market.world.sleep_ms(1, 3).await;
+                market.present(self.client, &instance, number, newest, old).await;
                 self.session = Some(session);
                 // A token that was just issued works everywhere at once.
                 self.present().await;
@@ -616,6 +662,7 @@ impl Shopper {
             Some(Heard::Refused) | None => return,
         };
         self.market.record(self.client, instance.number, asked_ms, Call::LogOut { session: number }, answer);
+        self.market.world.sleep_ms(1, 3).await;
         self.market.present(self.client, &instance, number, token, access).await;
         if self.market.world.permille(500) {
             self.market.world.sleep_ms(1_500, 4_000).await;
@@ -658,9 +705,8 @@ impl Shopper {
                     match instance.serve(log_in).await {
                         Heard::Answer(Ok(true)) => Answer::Done,
                         Heard::Answer(Ok(false)) => Answer::Refused("closed"),
-                        Heard::Answer(Err(LoginError::Store(_) | LoginError::Stopped(_))) | Heard::Nothing => {
-                            Answer::Open
-                        }
+                        Heard::Answer(Err(LoginError::Store(_) | LoginError::Stopped(_)))
+                        | Heard::Nothing => Answer::Open,
                         Heard::Answer(Err(_)) => Answer::Refused("no"),
                         Heard::Refused => Answer::NotNow,
                     }
@@ -689,9 +735,7 @@ impl Shopper {
         let answer = async {
             let add = move |shop: Shop| async move {
                 match shop.authenticate(&token).await? {
-                    Some(caller) => {
-                        shop.add_to_cart(&caller, product, units, None, None).await.map(|_| true)
-                    }
+                    Some(caller) => shop.add_to_cart(&caller, product, units, None, None).await.map(|_| true),
                     None => Ok(false),
                 }
             };
@@ -800,14 +844,11 @@ impl Operator {
                 shop.change_stock(product, zone(), StockChange::Delta(delta)).await
             };
             match instance.serve(change).await {
-                Heard::Answer(Ok(stock)) => Answer::Stock {
-                    available: stock.available,
-                    reserved: stock.reserved,
-                    sold: stock.sold,
-                },
-                Heard::Answer(Err(CatalogueError::Store(StoreError::Unavailable { .. }))) | Heard::Refused => {
-                    Answer::Refused("not now")
+                Heard::Answer(Ok(stock)) => {
+                    Answer::Stock { available: stock.available, reserved: stock.reserved, sold: stock.sold }
                 }
+                Heard::Answer(Err(CatalogueError::Store(StoreError::Unavailable { .. })))
+                | Heard::Refused => Answer::Refused("not now"),
                 Heard::Answer(Err(_)) | Heard::Nothing => Answer::Open,
             }
         };

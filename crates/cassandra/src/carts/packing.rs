@@ -37,7 +37,9 @@ impl Inner {
         }
         let key = PackedOwner::from(owner.uuid());
         let is_first = self.packing.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
-        let Some(plan) = is_first.then(|| gathered.plan(owner, settled_us, PACKED_ROWS_MAX, now, ChangeId(id::fresh(now)))).flatten()
+        let Some(plan) = is_first
+            .then(|| gathered.plan(owner, settled_us, PACKED_ROWS_MAX, now, ChangeId(id::fresh(now))))
+            .flatten()
         else {
             return;
         };

@@ -15,7 +15,7 @@ use mobimir_core::{
     ports::{OrderHistoryStore, OrderStore, Period, Stores, Transition},
     time::{Clock, SystemClock, Timestamp},
 };
-use mobimir_shop::SeparateHistory;
+use mobimir_shop::{SeparateHistory, environment::Environment};
 use mobimir_testkit::{conformance, model::ModelStore};
 use scylla::value::CqlTimestamp;
 
@@ -162,7 +162,7 @@ fn a_peak_is_spread_over_more_buckets() {
 fn separate_history(history: Arc<dyn OrderHistoryStore>) -> SeparateHistory {
     let OrderSide { port, moving, .. } = ModelStore::movables().orders;
     let outbox = Arc::new(ModelStore::default());
-    SeparateHistory::new(port, history, outbox, moving, Arc::new(SystemClock))
+    SeparateHistory::new(port, history, outbox, moving, Environment::system(Arc::new(SystemClock)))
 }
 
 /// Orders on one store and their history on the ring are orders like any others.

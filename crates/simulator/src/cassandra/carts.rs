@@ -1,6 +1,9 @@
 //! Carts: a row a change. What a cart is, and how it is packed, is the adapter's own code.
 
-use std::{collections::BTreeSet, sync::{Arc, Mutex}};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+};
 
 use async_trait::async_trait;
 use mobimir_cassandra::{Gathered, PackPlan, StoredRow};
@@ -146,8 +149,7 @@ impl CartStore for Carts {
         let world = self.ring.world();
         // What an order takes out of a cart is as certain as the order.
         let is_cover = |change: &CartChange| matches!(change.effect, Effect::Cover { order: Some(_), .. });
-        let level =
-            if changes.iter().any(is_cover) { Level::EachQuorum } else { Level::LocalQuorum };
+        let level = if changes.iter().any(is_cover) { Level::EachQuorum } else { Level::LocalQuorum };
         let written_us = self.stamps.next();
         world.note("cart written", (owner, written_us, &changes));
         let cells: Vec<(Key, Cell)> = changes

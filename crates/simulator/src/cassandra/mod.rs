@@ -305,7 +305,8 @@ impl Ring {
     ) -> StoreResult<Outcome> {
         let place = (table, partition.to_vec());
         let turn = lock(&self.state).decided.entry(place.clone()).or_default().turn.clone();
-        let turn = if self.world.planted(PlantedFault::DecisionsRace) { None } else { Some(turn.lock().await) };
+        let turn =
+            if self.world.planted(PlantedFault::DecisionsRace) { None } else { Some(turn.lock().await) };
         let mut seen = self.read_decided(name, table, partition).await?;
         if turn.is_none() {
             seen = self.read(name, table, partition).await?;

@@ -261,7 +261,9 @@ impl SessionStore for Sessions {
             let Some(Value::SessionOf(id)) = cell.value else { continue };
             let Some((session, _)) = self.stored(id, true).await? else { continue };
             match session.state {
-                SessionState::Closed { at, merged: false, .. } if at < closed_before && session.expires_at > now => {
+                SessionState::Closed { at, merged: false, .. }
+                    if at < closed_before && session.expires_at > now =>
+                {
                     unmerged.push((at, session));
                 }
                 SessionState::Closed { merged: true, .. } => {
