@@ -7,6 +7,7 @@
 mod carts;
 mod cluster;
 mod config;
+pub mod cql;
 mod link;
 mod marks;
 mod orders;

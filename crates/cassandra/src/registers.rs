@@ -9,7 +9,7 @@ use quick_cache::sync::Cache;
 use scylla::serialize::row::SerializeRow;
 
 use crate::{
-    ConnectError, StatementKind,
+    ConnectError, StatementKind, cql,
     link::{Link, Owed, Statement, damaged},
 };
 
@@ -27,13 +27,7 @@ impl Registers {
     pub(crate) async fn open(link: &Link) -> Result<Self, ConnectError> {
         use StatementKind::{Read, Write};
         Ok(Self {
-            note: link
-                .prepare(
-                    "register",
-                    Write,
-                    "INSERT INTO {}.registers (list, entry) VALUES (?, ?) USING TIMESTAMP ?",
-                )
-                .await?,
+            note: link.prepare("register", Write, cql::REGISTER).await?,
             entries: link
                 .prepare("registered", Read, "SELECT entry FROM {}.registers WHERE list = ?")
                 .await?,

@@ -35,7 +35,7 @@ use crate::sides::{self, CART_TTL_MS, SESSION_TTL_MS, Side};
 
 const ADD: &str = "INSERT INTO {}.cart_changes (owner_kind, owner, change_id, written_us, touched_at, expires_at, body) \
     VALUES (?, ?, ?, ?, ?, ?, ?) USING TTL ? AND TIMESTAMP ?";
-const READ_CART: &str = "SELECT change_id, written_us, touched_at, expires_at, body, created_at, pack_id \
+const READ_CART: &str = "SELECT change_id, written_us, touched_at, expires_at, body, created_at, version, rows \
     FROM {}.cart_changes WHERE owner_kind = ? AND owner = ?";
 const FIRST: &str = "INSERT INTO {}.orders (order_id, seq, user_id, geo_zone, created_at, bucket, total, body, status, at, \
     updated_at, version, stands_at, moves) VALUES (?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0) USING TIMESTAMP ?";
@@ -113,9 +113,9 @@ struct SessionRow<'a> {
     session_id: Uuid,
 }
 
-/// change_id, written_us, touched_at, expires_at, body, created_at, pack_id
+/// change_id, written_us, touched_at, expires_at, body, created_at, version, rows
 type CartRow<'a> =
-    (Uuid, i64, CqlTimestamp, CqlTimestamp, Option<&'a [u8]>, Option<CqlTimestamp>, Option<Uuid>);
+    (Uuid, i64, CqlTimestamp, CqlTimestamp, Option<&'a [u8]>, Option<CqlTimestamp>, Option<i64>, Option<i64>);
 /// user_id, geo_zone, created_at, bucket, body, stands_at, updated_at, version, moves
 type OrderRow<'a> = (Uuid, &'a str, CqlTimestamp, i32, &'a [u8], &'a str, CqlTimestamp, i64, i32);
 /// user_id, token_hash, state, state_at, closed_into, merged, ip_address, user_agent, device, created_at, last_active,
@@ -294,5 +294,36 @@ impl Side for Bare {
         )
         .await?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mobimir_cassandra::cql;
+
+    use super::*;
+
+    /// Without a server: [`Bare::connect`] checks the same against what the ports have prepared.
+    #[test]
+    fn the_statements_are_those_of_the_ports() {
+        let (read_cart, insert_session, read_session) =
+            (cql::read_cart(), cql::insert_session(), cql::read_session());
+        let pairs = [
+            (ADD, cql::ADD_TO_CART),
+            (READ_CART, &read_cart),
+            (FIRST, cql::INSERT_ORDER),
+            (BY_USER, cql::LIST_BY_USER),
+            (BY_DAY, cql::LIST_BY_DAY),
+            (NOTE_NEW, cql::NOTE_NEW_ORDER),
+            (REMOVE_NOTE, cql::REMOVE_NOTE),
+            (READ_ORDER, cql::READ_ORDER),
+            (INSERT_SESSION, &insert_session),
+            (LIST_SESSION, cql::LIST_SESSION),
+            (GIVE_TOKEN, cql::GIVE_TOKEN),
+            (READ_SESSION, &read_session),
+        ];
+        for (bare, of_port) in pairs {
+            assert_eq!(bare, of_port);
+        }
     }
 }

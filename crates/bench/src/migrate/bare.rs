@@ -362,3 +362,28 @@ fn is_applied(result: QueryResult) -> Result<bool> {
     let first = rows.first_row::<Row>()?.columns.into_iter().next().flatten();
     first.as_ref().and_then(CqlValue::as_boolean).context("expected [applied] in a decision's answer")
 }
+
+#[cfg(test)]
+mod tests {
+    use mobimir_cassandra::cql;
+
+    use super::*;
+
+    /// Without a server: [`Preparing::prepare`] checks the same against what the ports have prepared.
+    #[test]
+    fn the_statements_are_those_of_the_ports() {
+        let pairs = [
+            (FIX, cql::FIX_ORDER),
+            (REPLACE, cql::REPLACE_ORDER),
+            (ADD_MOVE, cql::COPY_MOVE),
+            (BY_USER, cql::LIST_BY_USER),
+            (BY_DAY, cql::LIST_BY_DAY),
+            (REGISTER, cql::REGISTER),
+            (PACK, cql::PACK_CART),
+            (TOUCH, cql::TOUCH_CART),
+        ];
+        for (bare, of_port) in pairs {
+            assert_eq!(bare, of_port);
+        }
+    }
+}

@@ -34,6 +34,7 @@ use scylla::response::{PagingState, query_result::QueryRowsResult};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
+pub(crate) use self::rows::COLUMNS;
 pub use self::{
     gather::{Gathered, Plan as PackPlan},
     rows::StoredRow,
@@ -41,7 +42,7 @@ pub use self::{
 
 use self::rows::{Batched, ChangeRow, TouchRow};
 use crate::{
-    Cluster, ConnectError, DcState, StatementKind,
+    Cluster, ConnectError, DcState, StatementKind, cql,
     link::{Debts, Link, Owed, Statement, damaged},
     marks::{MarkedKey, Marks},
     registers::Registers,
@@ -151,37 +152,12 @@ impl CassandraCarts {
             CassandraSettings { write: covers.write, on_dc_loss: covers.on_dc_loss, ..settings.clone() }
         };
         let link = Link::open_watching(cluster, Entity::Carts, settings, &watched).await?;
-        let add = "INSERT INTO {}.cart_changes (owner_kind, owner, change_id, written_us, touched_at, expires_at, \
-                   body) VALUES (?, ?, ?, ?, ?, ?, ?) USING TTL ? AND TIMESTAMP ?";
         let inner = Inner {
-            add: link.prepare("add", Write, add).await?,
-            add_order_cover: link.prepare_write_at("add_order_cover", covers.write, add).await?,
-            touch: link
-                .prepare(
-                    "touch",
-                    Write,
-                    "INSERT INTO {}.carts_by_touch (day, shard, touched_at, owner_kind, owner) \
-                    VALUES (?, ?, ?, ?, ?) USING TTL ? AND TIMESTAMP ?",
-                )
-                .await?,
-            read: link
-                .prepare(
-                    "read",
-                    Read,
-                    &format!(
-                        "SELECT {} FROM {{}}.cart_changes WHERE owner_kind = ? AND owner = ?",
-                        rows::COLUMNS
-                    ),
-                )
-                .await?,
-            pack: link
-                .prepare(
-                    "pack",
-                    Decision,
-                    "UPDATE {}.cart_changes USING TTL ? SET touched_at = ?, expires_at = ?, body = ?, created_at = ?, \
-                    pack_id = ?, version = ?, rows = ? WHERE owner_kind = ? AND owner = ? AND change_id = ? AND written_us = ? IF pack_id = ?",
-                )
-                .await?,
+            add: link.prepare("add", Write, cql::ADD_TO_CART).await?,
+            add_order_cover: link.prepare_write_at("add_order_cover", covers.write, cql::ADD_TO_CART).await?,
+            touch: link.prepare("touch", Write, cql::TOUCH_CART).await?,
+            read: link.prepare("read", Read, &cql::read_cart()).await?,
+            pack: link.prepare("pack", Decision, cql::PACK_CART).await?,
             remove: link
                 .prepare(
                     "remove",

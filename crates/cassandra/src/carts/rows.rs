@@ -161,7 +161,7 @@ impl SerializeRow for Batched {
 }
 
 /// What is asked of a row: [`Raw`].
-pub(super) const COLUMNS: &str =
+pub(crate) const COLUMNS: &str =
     "change_id, written_us, touched_at, expires_at, body, created_at, version, rows";
 
 pub(super) type Raw<'a> =

@@ -27,7 +27,7 @@ use uuid::Uuid;
 
 use super::rows::{self, RawOrder, Written, cql_time};
 use crate::{
-    ConnectError, StatementKind,
+    ConnectError, StatementKind, cql,
     link::{BatchOf, Decided, Link, Owed, Statement, damaged},
 };
 
@@ -81,12 +81,7 @@ impl Book {
     pub(super) async fn open(link: &Link, layout: StatusLayout) -> Result<Self, ConnectError> {
         use StatementKind::{Decision, Read, Write};
         let (first, read) = match layout {
-            StatusLayout::Column => (
-                "INSERT INTO {}.orders (order_id, seq, user_id, geo_zone, created_at, bucket, total, body, status, at, \
-                updated_at, version, stands_at, moves) VALUES (?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0) USING TIMESTAMP ?",
-                "SELECT user_id, geo_zone, created_at, bucket, body, stands_at, updated_at, version, moves \
-                FROM {}.orders WHERE order_id = ? LIMIT 1",
-            ),
+            StatusLayout::Column => (cql::INSERT_ORDER, cql::READ_ORDER),
             StatusLayout::Log => (
                 "INSERT INTO {}.orders (order_id, seq, user_id, geo_zone, created_at, bucket, total, body, status, at, \
                 updated_at, version) VALUES (?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?",

@@ -17,7 +17,7 @@ use super::{
     listing::{Listing, Names, PAGE_ORDERS_MAX, Span},
     rows::{DayKey, ListRow, Written},
 };
-use crate::{ConnectError, link::Link, registers::Registers};
+use crate::{ConnectError, cql, link::Link, registers::Registers};
 
 pub(super) struct DayLists {
     pub(super) listing: Listing,
@@ -32,8 +32,6 @@ const NAMES: Names = Names {
     range: "by_day",
     row: "by_day_row",
 };
-const PUT: &str = "INSERT INTO {}.orders_by_day (day, bucket, created_at, order_id, user_id, geo_zone, status, \
-    updated_at, version, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?";
 
 /// Orders that one call looks at to find those a filter asks for. A page may end here, with a `next`.
 const LOOKED_AT_MAX: usize = 5_000;
@@ -69,7 +67,7 @@ impl Source {
 
 impl DayLists {
     pub(super) async fn open(link: &Link) -> Result<Self, ConnectError> {
-        Ok(Self { listing: Listing::open(link, &NAMES, PUT).await? })
+        Ok(Self { listing: Listing::open(link, &NAMES, cql::LIST_BY_DAY).await? })
     }
 
     pub(super) fn partition(order: &Order) -> DayKey {

@@ -20,7 +20,7 @@ use super::{
     listing::{Listing, Names, PAGE_ORDERS_MAX, Span},
     rows::{ListRow, UserKey, Written},
 };
-use crate::{ConnectError, link::Link, registers::Registers};
+use crate::{ConnectError, cql, link::Link, registers::Registers};
 
 pub(super) struct UserLists {
     pub(super) listing: Listing,
@@ -36,8 +36,6 @@ const NAMES: Names = Names {
     range: "by_user",
     row: "by_user_row",
 };
-const PUT: &str = "INSERT INTO {}.orders_by_user (user_id, month, created_at, order_id, geo_zone, status, updated_at, \
-    version, bucket, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?";
 
 /// Where months are not kept apart.
 const ALL_MONTHS: i32 = 0;
@@ -47,7 +45,7 @@ const MONTHS_AT_ONCE_MAX: usize = 8;
 impl UserLists {
     pub(super) async fn open(link: &Link) -> Result<Self, ConnectError> {
         let bucket = link.settings().history_bucket.unwrap_or(HistoryBucket::Month);
-        Ok(Self { listing: Listing::open(link, &NAMES, PUT).await?, bucket })
+        Ok(Self { listing: Listing::open(link, &NAMES, cql::LIST_BY_USER).await?, bucket })
     }
 
     pub(super) fn partition(&self, order: &Order) -> UserKey {

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::rows::{self, RawOrder, Written, cql_time};
 use crate::{
-    ConnectError, StatementKind,
+    ConnectError, StatementKind, cql,
     link::{Decided, Link, Owed, Statement, Values, damaged},
 };
 
@@ -80,9 +80,8 @@ impl Copies {
         let part = "WHERE token(order_id) > ? AND token(order_id) <= ?";
         let (replace, add, erase) = match layout {
             StatusLayout::Column => (
-                "UPDATE {}.orders SET stands_at = ?, updated_at = ?, version = ?, moves = ? \
-                WHERE order_id = ? IF version = ?",
-                "INSERT INTO {}.orders (order_id, seq, status, at, operator, move_id) VALUES (?, ?, ?, ?, ?, ?)",
+                cql::REPLACE_ORDER,
+                cql::COPY_MOVE,
                 "DELETE stands_at, updated_at, version, moves FROM {}.orders WHERE order_id = ? IF version = ?",
             ),
             StatusLayout::Log => (
@@ -112,14 +111,7 @@ impl Copies {
                 .await?,
             replace: link.prepare("replace", Decision, replace).await?,
             erase: link.prepare("erase", Decision, erase).await?,
-            fix: link
-                .prepare(
-                    "fix",
-                    Write,
-                    "UPDATE {}.orders SET user_id = ?, geo_zone = ?, created_at = ?, bucket = ?, total = ?, body = ? \
-                    WHERE order_id = ?",
-                )
-                .await?,
+            fix: link.prepare("fix", Write, cql::FIX_ORDER).await?,
             add: link.prepare("copy_move", Write, add).await?,
             remove_move: link
                 .prepare("remove_move", Write, "DELETE FROM {}.orders WHERE order_id = ? AND seq = ?")

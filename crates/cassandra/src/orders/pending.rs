@@ -25,7 +25,7 @@ use super::{
     rows::{RawOrder, Written, cql_time},
 };
 use crate::{
-    ConnectError, StatementKind,
+    ConnectError, StatementKind, cql,
     link::{Link, Statement, damaged},
     registers::Registers,
     stamps,
@@ -134,23 +134,8 @@ impl Pending {
                     VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP ?",
                 )
                 .await?,
-            note_new: link
-                .prepare(
-                    "note_new",
-                    Write,
-                    "INSERT INTO {}.pending_moves (slot, shard, noted_us, order_id, move_id, seq, user_id, geo_zone, \
-                    created_at, bucket, body, status, updated_at, version) \
-                    VALUES (?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?",
-                )
-                .await?,
-            remove: link
-                .prepare(
-                    "remove_note",
-                    Write,
-                    "DELETE FROM {}.pending_moves USING TIMESTAMP ? \
-                    WHERE slot = ? AND shard = ? AND noted_us = ? AND order_id = ? AND move_id = ?",
-                )
-                .await?,
+            note_new: link.prepare("note_new", Write, cql::NOTE_NEW_ORDER).await?,
+            remove: link.prepare("remove_note", Write, cql::REMOVE_NOTE).await?,
             notes: link
                 .prepare(
                     "notes",

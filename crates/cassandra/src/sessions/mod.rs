@@ -40,11 +40,12 @@ use mobimir_core::{
 };
 use scylla::response::query_result::QueryRowsResult;
 
+pub(crate) use self::rows::COLUMNS;
 use self::rows::{
     Batched, InsertRow, ListedRow, RawSession, SessionRow, StoredSession, TokenRow, UnmergedRow,
 };
 use crate::{
-    Cluster, ConnectError, DcState, StatementKind,
+    Cluster, ConnectError, DcState, StatementKind, cql,
     link::{Debts, Link, Statement, damaged},
     marks::Marks,
     registers::{RegisterRow, Registers},
@@ -162,29 +163,12 @@ impl Inner {
         let (buckets, home) = (settings.buckets.unwrap_or_default(), settings.home_dc.as_str());
         let sees_writes =
             read_sees_write((settings.write, home), (settings.read, home), &settings.replication);
-        let set = rows::COLUMNS.map(|column| format!("{column} = :{column}")).join(", ");
-        let columns = rows::COLUMNS.join(", ");
+        let set = cql::set_session();
         Ok(Self {
             buckets,
             sees_writes,
-            // An update, because an insert would leave a mark that outlives the columns when a session is cut short.
-            insert: link
-                .prepare(
-                    "insert",
-                    Write,
-                    &format!(
-                        "UPDATE {{}}.sessions USING TTL :ttl AND TIMESTAMP :stamp SET {set} \
-                        WHERE bucket = :bucket AND session_id = :session_id"
-                    ),
-                )
-                .await?,
-            read: link
-                .prepare(
-                    "read",
-                    Read,
-                    &format!("SELECT {columns} FROM {{}}.sessions WHERE bucket = ? AND session_id = ?"),
-                )
-                .await?,
+            insert: link.prepare("insert", Write, &cql::insert_session()).await?,
+            read: link.prepare("read", Read, &cql::read_session()).await?,
             update: link
                 .prepare(
                     "update",
@@ -195,14 +179,7 @@ impl Inner {
                     ),
                 )
                 .await?,
-            list: link
-                .prepare(
-                    "list",
-                    Write,
-                    "INSERT INTO {}.sessions_by_user (user_id, created_at, session_id) VALUES (?, ?, ?) \
-                    USING TTL ? AND TIMESTAMP ?",
-                )
-                .await?,
+            list: link.prepare("list", Write, cql::LIST_SESSION).await?,
             listed: link
                 .prepare(
                     "listed",
@@ -219,14 +196,7 @@ impl Inner {
                     WHERE user_id = ? AND created_at = ? AND session_id > ? LIMIT ?",
                 )
                 .await?,
-            give_token: link
-                .prepare(
-                    "give_token",
-                    Write,
-                    "INSERT INTO {}.refresh_tokens (hash, session_id, expires_at) VALUES (?, ?, ?) \
-                    USING TTL ? AND TIMESTAMP ?",
-                )
-                .await?,
+            give_token: link.prepare("give_token", Write, cql::GIVE_TOKEN).await?,
             token: link
                 .prepare("token", Read, "SELECT session_id, expires_at, used_by FROM {}.refresh_tokens WHERE hash = ?")
                 .await?,

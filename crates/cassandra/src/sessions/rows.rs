@@ -23,7 +23,7 @@ use uuid::Uuid;
 use crate::{registers::RegisterRow, stamps};
 
 /// The columns of `sessions` that are not its key.
-pub(super) const COLUMNS: [&str; 14] = [
+pub(crate) const COLUMNS: [&str; 14] = [
     "user_id",
     "token_hash",
     "state",
