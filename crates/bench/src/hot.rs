@@ -122,6 +122,18 @@ impl HotShop {
         }
     }
 
+    /// Reads that bring everything which the counted requests read into the caches of a shop that was started
+    /// anew: all products, carts, sessions and orders.
+    pub(crate) fn reads_of_all(&self) -> Vec<Request> {
+        let reads = [
+            (Hot::ProductPage, self.products.len()),
+            (Hot::CartRead, self.guests.len()),
+            (Hot::OrderCard, self.orders.len()),
+            (Hot::OrderList, self.users.len()),
+        ];
+        reads.into_iter().flat_map(|(hot, count)| self.requests(hot, 0, count)).collect()
+    }
+
     /// The requests of an operation with these numbers. The same number asks every shop for the same.
     pub(crate) fn requests(&self, hot: Hot, first: usize, count: usize) -> Vec<Request> {
         (first..first + count).map(|number| self.request(hot, number)).collect()

@@ -56,6 +56,9 @@ fn count(setting: &Setting<'_>, number: usize, wanted: &[Hot]) -> Result<Vec<f64
 
     let counted = Counted::start(setting.binary, &data, &dir)?;
     let mut load = Load::connect(counted.server.address, 1)?;
+    // Otherwise the first batches would also count how the caches fill up, and differ by a factor of two.
+    load.run(&shop.reads_of_all(), Until::Each).context("to warm up")?;
+    counted.begin()?;
     let mut counts = Vec::new();
     for &hot in wanted {
         progress(hot.name());
