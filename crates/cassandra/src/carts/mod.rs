@@ -44,7 +44,7 @@ use self::rows::{Batched, ChangeRow, TouchRow};
 use crate::{
     Cluster, ConnectError, DcState, StatementKind, cql,
     link::{Debts, Link, Owed, Statement, damaged},
-    marks::{MarkedKey, Marks},
+    outbox::{Outbox, OutboxKey},
     registers::Registers,
     stamps,
     turns::Turns,
@@ -92,7 +92,7 @@ struct Inner {
     remove: Statement,
     touched: Statement,
     registers: Registers,
-    marks: Marks,
+    outbox: Outbox,
     copies: moving::Copies,
     turns: Turns,
     /// When this instance last listed a cart as touched.
@@ -174,7 +174,7 @@ impl CassandraCarts {
                 )
                 .await?,
             registers: Registers::open(&link).await?,
-            marks: Marks::open(&link).await?,
+            outbox: Outbox::open(&link).await?,
             copies: moving::Copies::open(&link).await?,
             turns: Turns::default(),
             listed: Cache::new(LISTED_CARTS_MAX),
@@ -203,11 +203,11 @@ impl CartStore for CassandraCarts {
         expires_at: Timestamp,
         now: Timestamp,
     ) -> StoreResult<()> {
-        let Inner { link, marks, .. } = &*self.inner;
+        let Inner { link, outbox, .. } = &*self.inner;
         let has_cover = changes.iter().any(is_order_cover);
         let add = if has_cover { &self.inner.add_order_cover } else { &self.inner.add };
         let append = self.inner.append(add, owner, &changes, expires_at, now);
-        marks.tracked(link, self.is_tracked, &[owner], append).await
+        outbox.tracked(link, self.is_tracked, &[owner], append).await
     }
 
     async fn read(&self, owner: Owner, now: Timestamp) -> StoreResult<Option<StoredCart>> {
@@ -373,6 +373,6 @@ impl Debts for Inner {
     async fn settle(&self, key: &[u8]) -> StoreResult<()> {
         let Some(owner) = Owner::from_bytes(key) else { return Ok(()) };
         self.link.read_of_all_replicas(&self.read, rows::key(owner)).await?;
-        self.marks.settle(&self.link, owner).await
+        self.outbox.settle(&self.link, owner).await
     }
 }

@@ -30,7 +30,7 @@ use super::{
 use crate::{
     ConnectError, StatementKind,
     link::{Decided, Link, Owed, Statement, Values},
-    marks::MarkedKey,
+    outbox::OutboxKey,
     scans::{self, KeyBytes, PUT_AT_ONCE, READ_AT_ONCE, apart, decoded, key_place, no_table, said},
     stamps,
 };
@@ -102,7 +102,7 @@ impl CassandraCarts {
     }
 }
 
-impl MarkedKey for Owner {
+impl OutboxKey for Owner {
     fn to_bytes(self) -> Vec<u8> {
         self.owed().0
     }
@@ -125,8 +125,8 @@ impl Movable<WholeCart> for CassandraCarts {
 
     /// Packing changes nothing that a cart says, nor how new it is, so it leaves no mark.
     async fn whole(&self, owner: Owner) -> StoreResult<Found<WholeCart>> {
-        let marked = self.inner.marks.of(&self.inner.link, owner).await?;
-        Ok(Found { whole: self.inner.whole(owner).await?, marks: marked.marks })
+        let waiting = self.inner.outbox.of(&self.inner.link, owner).await?;
+        Ok(Found { whole: self.inner.whole(owner).await?, marks: waiting.marks })
     }
 
     async fn count(&self) -> StoreResult<u64> {
@@ -208,19 +208,19 @@ impl Movable<WholeCart> for CassandraCarts {
     }
 
     async fn unmirrored(&self, limit: usize) -> StoreResult<Vec<Mark<Owner>>> {
-        self.inner.marks.unmirrored(&self.inner.link, limit).await
+        self.inner.outbox.unmirrored(&self.inner.link, limit).await
     }
 
     async fn backlog(&self) -> StoreResult<Backlog> {
-        self.inner.marks.backlog::<Owner>(&self.inner.link).await
+        self.inner.outbox.backlog::<Owner>(&self.inner.link).await
     }
 
     async fn mirrored(&self, marks: &[Mark<Owner>]) -> StoreResult<()> {
-        self.inner.marks.remove(&self.inner.link, marks).await
+        self.inner.outbox.remove(&self.inner.link, marks).await
     }
 
     async fn nobody_writes(&self) -> StoreResult<()> {
-        self.inner.marks.nobody_writes::<Owner>(&self.inner.link).await
+        self.inner.outbox.nobody_writes::<Owner>(&self.inner.link).await
     }
 }
 

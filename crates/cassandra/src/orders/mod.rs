@@ -49,7 +49,7 @@ pub use self::{buckets::BucketPlan, history::CassandraOrderHistory};
 use crate::{
     Cluster, ConnectError, DcState,
     link::{Debts, Link, Owed, unknown},
-    marks::Marks,
+    outbox::Outbox,
     registers::{RegisterRow, Registers},
     turns::Turns,
 };
@@ -74,7 +74,7 @@ struct Inner {
     options: OrderOptions,
     book: Book,
     copies: Copies,
-    marks: Marks,
+    outbox: Outbox,
     by_user: UserLists,
     by_day: DayLists,
     registers: Registers,
@@ -105,7 +105,7 @@ impl CassandraOrders {
         let by_user = UserLists::open(&link).await?;
         let by_day = DayLists::open(&link).await?;
         let inner = Arc::new(Inner {
-            marks: Marks::open(&link).await?,
+            outbox: Outbox::open(&link).await?,
             registers: Registers::open(&link).await?,
             pending: Pending::open(&link).await?,
             plan: Arc::new(BucketPlan::open(&link, buckets).await?),
@@ -142,8 +142,8 @@ impl CassandraOrders {
 impl CassandraOrders {
     /// The mark comes before the note, so that whoever finishes what is noted need not mark it.
     async fn insert_one(&self, order: Order) -> StoreResult<bool> {
-        let Inner { link, marks, .. } = &*self.inner;
-        marks.tracked(link, self.is_tracked, &[order.id], self.inner.insert(order)).await
+        let Inner { link, outbox, .. } = &*self.inner;
+        outbox.tracked(link, self.is_tracked, &[order.id], self.inner.insert(order)).await
     }
 }
 
@@ -179,8 +179,8 @@ impl OrderStore for CassandraOrders {
         from: OrderStatus,
         change: StatusChange,
     ) -> StoreResult<Transition> {
-        let Inner { link, marks, .. } = &*self.inner;
-        marks.tracked(link, self.is_tracked, &[id], self.inner.transition(id, from, change)).await
+        let Inner { link, outbox, .. } = &*self.inner;
+        outbox.tracked(link, self.is_tracked, &[id], self.inner.transition(id, from, change)).await
     }
 
     async fn by_user(
@@ -292,7 +292,7 @@ impl Debts for Inner {
     async fn settle(&self, key: &[u8]) -> StoreResult<()> {
         let Ok(id) = Uuid::from_slice(key).map(OrderId) else { return Ok(()) };
         self.book.settle(&self.link, id).await?;
-        self.marks.settle(&self.link, id).await?;
+        self.outbox.settle(&self.link, id).await?;
         let Some(standing) = self.book.read(&self.link, id).await? else { return Ok(()) };
         let order = &standing.order;
         let (months, buckets) = (UserLists::register(order.user_id), DayLists::register(order.day()));

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     link::{Decided, Owed},
-    marks::MarkedKey,
+    outbox::OutboxKey,
     scans::{self, KeyBytes, PUT_AT_ONCE, decoded, key_place, no_table},
 };
 
@@ -44,7 +44,7 @@ impl CassandraOrders {
     }
 }
 
-impl MarkedKey for OrderId {
+impl OutboxKey for OrderId {
     fn to_bytes(self) -> Vec<u8> {
         self.as_bytes().to_vec()
     }
@@ -65,10 +65,10 @@ impl Movable<WholeOrder> for CassandraOrders {
     }
 
     async fn whole(&self, id: OrderId) -> StoreResult<Found<WholeOrder>> {
-        let Inner { link, marks, copies, .. } = &*self.inner;
-        let marked = marks.of(link, id).await?;
+        let Inner { link, outbox, copies, .. } = &*self.inner;
+        let waiting = outbox.of(link, id).await?;
         let mut decided = None;
-        if marked.is_in_doubt {
+        if waiting.is_in_doubt {
             // Whoever left the mark may have left a note, too, by which somebody would write the order later.
             self.inner.heal().await?;
             decided = copies.read_decided(link, id).await?;
@@ -76,7 +76,7 @@ impl Movable<WholeOrder> for CassandraOrders {
         // Where moves are decided an order may not have arrived, and elsewhere not what has just been decided.
         let standing = [decided, copies.read(link, id).await?].into_iter().flatten();
         let newest = standing.map(|standing| standing.whole).max_by_key(|whole| whole.order.version);
-        Ok(Found { whole: newest, marks: marked.marks })
+        Ok(Found { whole: newest, marks: waiting.marks })
     }
 
     async fn count(&self) -> StoreResult<u64> {
@@ -178,19 +178,19 @@ impl Movable<WholeOrder> for CassandraOrders {
     }
 
     async fn unmirrored(&self, limit: usize) -> StoreResult<Vec<Mark<OrderId>>> {
-        self.inner.marks.unmirrored(&self.inner.link, limit).await
+        self.inner.outbox.unmirrored(&self.inner.link, limit).await
     }
 
     async fn backlog(&self) -> StoreResult<Backlog> {
-        self.inner.marks.backlog::<OrderId>(&self.inner.link).await
+        self.inner.outbox.backlog::<OrderId>(&self.inner.link).await
     }
 
     async fn mirrored(&self, marks: &[Mark<OrderId>]) -> StoreResult<()> {
-        self.inner.marks.remove(&self.inner.link, marks).await
+        self.inner.outbox.remove(&self.inner.link, marks).await
     }
 
     async fn nobody_writes(&self) -> StoreResult<()> {
-        self.inner.marks.nobody_writes::<OrderId>(&self.inner.link).await
+        self.inner.outbox.nobody_writes::<OrderId>(&self.inner.link).await
     }
 }
 

@@ -2,15 +2,17 @@
 
 use mobimir_core::policy::{CassandraSettings, Policy};
 
-use super::{Sort, Table, TableOptions, columns, unmirrored};
+use super::{Sort, Table, TableOptions, columns, outbox};
 use crate::carts::kept_beyond_ms;
 
 pub(super) fn tables(settings: &CassandraSettings, policy: &Policy) -> Vec<Table> {
     // A user's cart lasts longer than a guest's.
     let ttl_ms = policy.user_cart_ttl_ms().map_or(0, |ttl_ms| ttl_ms + kept_beyond_ms(ttl_ms));
     let options = TableOptions::of(settings, ttl_ms);
+    let [outbox, outbox_slots] = outbox(&options);
     vec![
-        unmirrored(&options),
+        outbox,
+        outbox_slots,
         Table {
             name: "cart_changes",
             comment: "a cart by its owner: a row a change, and under the nil id the packed ones, by decision only",

@@ -63,8 +63,8 @@ pub struct TableOptions {
     pub speculative_retry: String,
 }
 
-/// A mark that comes back is copied once more, and that is all; but removed ones that pile up stand in everybody's way.
-const MARKS_GC_GRACE_S_MAX: i64 = 600;
+/// An entry that comes back is copied once more, and that is all.
+const OUTBOX_GC_GRACE_S_MAX: i64 = 600;
 
 /// The keyspaces of all entities that a policy places in Cassandra, or migrates there.
 pub fn keyspaces(policy: &Policy, prefix: &str) -> Vec<Keyspace> {
@@ -164,25 +164,46 @@ fn shared(settings: &CassandraSettings) -> [Table; 4] {
     ]
 }
 
-/// What every entity has that can be moved. Marks go when what they stand on would have gone.
-fn unmirrored(entity_options: &TableOptions) -> Table {
-    Table {
-        name: "unmirrored",
-        comment: "what was written while it is moved to another store, and not copied since; a row a write",
-        columns: columns(&[
-            ("shard", "tinyint"),
-            ("key", "blob"),
-            ("seal", "bigint"),
-            ("is_over", "boolean"),
-        ]),
-        partition_key: vec!["shard"],
-        clustering: vec![("key", Sort::Ascending), ("seal", Sort::Ascending)],
-        options: TableOptions {
-            compaction: Compaction::Leveled,
-            gc_grace_s: entity_options.gc_grace_s.min(MARKS_GC_GRACE_S_MAX),
-            ..entity_options.clone()
+/// What every entity has that can be moved. Entries go when what they stand for would have gone.
+fn outbox(entity_options: &TableOptions) -> [Table; 2] {
+    let options = TableOptions {
+        compaction: Compaction::Leveled,
+        gc_grace_s: entity_options.gc_grace_s.min(OUTBOX_GC_GRACE_S_MAX),
+        ..entity_options.clone()
+    };
+    [
+        Table {
+            name: "outbox",
+            comment: "what was written during a migration and not copied since, by entity; a row a write",
+            columns: columns(&[
+                ("key", "blob"),
+                ("seal", "bigint"),
+                ("generation", "bigint"),
+                ("slot", "bigint"),
+                ("is_over", "boolean"),
+            ]),
+            partition_key: vec!["key"],
+            clustering: vec![
+                ("seal", Sort::Ascending),
+                ("generation", Sort::Ascending),
+                ("slot", Sort::Ascending),
+            ],
+            options: options.clone(),
         },
-    }
+        Table {
+            name: "outbox_slots",
+            comment: "the same as it was written, in small partitions that are not read once they are drained",
+            columns: columns(&[
+                ("generation", "bigint"),
+                ("slot", "bigint"),
+                ("seal", "bigint"),
+                ("key", "blob"),
+            ]),
+            partition_key: vec!["generation", "slot"],
+            clustering: vec![("seal", Sort::Ascending), ("key", Sort::Ascending)],
+            options,
+        },
+    ]
 }
 
 fn columns(columns: &[(&'static str, &'static str)]) -> Vec<Column> {

@@ -2,14 +2,16 @@
 
 use mobimir_core::policy::{CassandraSettings, Compaction, StatusLayout};
 
-use super::{Column, Sort, Table, TableOptions, columns, unmirrored};
+use super::{Column, Sort, Table, TableOptions, columns, outbox};
 
 pub(super) fn tables(settings: &CassandraSettings) -> Vec<Table> {
     let options = TableOptions::of(settings, 0);
     // Small tables that are changed in place.
     let small = TableOptions { compaction: Compaction::Leveled, ..options.clone() };
+    let [outbox, outbox_slots] = outbox(&options);
     vec![
-        unmirrored(&options),
+        outbox,
+        outbox_slots,
         Table {
             name: "orders",
             comment: "an order by its id: where it stands, and a row a move, newest first",

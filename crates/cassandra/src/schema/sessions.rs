@@ -2,15 +2,17 @@
 
 use mobimir_core::policy::{CassandraSettings, Policy};
 
-use super::{Sort, Table, TableOptions, columns, unmirrored};
+use super::{Sort, Table, TableOptions, columns, outbox};
 
 pub(super) fn tables(settings: &CassandraSettings, policy: &Policy) -> Vec<Table> {
     let ttl_ms = policy.session_ttl_ms().max(policy.guest_session_ttl_ms());
     let options = TableOptions::of(settings, ttl_ms);
     // With buckets some partitions share all sessions; without, each session has its own and the bucket says nothing.
     let shared = settings.buckets.is_some_and(|buckets| buckets > 0);
+    let [outbox, outbox_slots] = outbox(&options);
     vec![
-        unmirrored(&options),
+        outbox,
+        outbox_slots,
         Table {
             name: "sessions",
             comment: "a session by its id; after its insert changed by decision only",

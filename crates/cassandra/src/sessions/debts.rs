@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     link::{Debts, Owed},
-    marks::MarkedKey,
+    outbox::OutboxKey,
 };
 
 /// Each partition is a letter and a key.
@@ -103,7 +103,7 @@ impl Debts for Inner {
             match partition {
                 Partition::Session(id) => {
                     self.link.read_of_all_replicas(&self.read, self.key(SessionId(id))).await?;
-                    self.marks.settle(&self.link, SessionKey::Session(SessionId(id))).await?;
+                    self.outbox.settle(&self.link, SessionKey::Session(SessionId(id))).await?;
                 }
                 Partition::User(id) => {
                     let all = (id, CqlTimestamp(i64::MAX), i32::MAX);
@@ -111,7 +111,7 @@ impl Debts for Inner {
                 }
                 Partition::Token(hash) => {
                     self.link.read_of_all_replicas(&self.token, (hash.as_slice(),)).await?;
-                    self.marks.settle(&self.link, SessionKey::Token(SecretHash(hash))).await?;
+                    self.outbox.settle(&self.link, SessionKey::Token(SecretHash(hash))).await?;
                 }
                 Partition::Slot(slot) => {
                     let end = Timestamp::from_millis(i64::MAX).as_millis();
@@ -126,7 +126,7 @@ impl Debts for Inner {
 }
 
 /// A mark's key is what is owed of it.
-impl MarkedKey for SessionKey {
+impl OutboxKey for SessionKey {
     fn to_bytes(self) -> Vec<u8> {
         self.owed().0
     }

@@ -47,7 +47,7 @@ use self::rows::{
 use crate::{
     Cluster, ConnectError, DcState, StatementKind, cql,
     link::{Debts, Link, Statement, damaged},
-    marks::Marks,
+    outbox::Outbox,
     registers::{RegisterRow, Registers},
     stamps,
     turns::Turns,
@@ -79,7 +79,7 @@ struct Inner {
     remove_unmerged: Statement,
     merged: Statement,
     registers: Registers,
-    marks: Marks,
+    outbox: Outbox,
     copies: moving::Copies,
     /// Up to where this instance has seen a slot of `sessions_unmerged` to be done with, and since when.
     done_to: Mutex<BTreeMap<i64, (Timestamp, Timestamp)>>,
@@ -242,7 +242,7 @@ impl Inner {
                 )
                 .await?,
             registers: Registers::open(&link).await?,
-            marks: Marks::open(&link).await?,
+            outbox: Outbox::open(&link).await?,
             copies: moving::Copies::open(&link).await?,
             done_to: Mutex::default(),
             turns: Turns::default(),
@@ -256,7 +256,7 @@ impl Inner {
         keys: &[SessionKey],
         write: impl Future<Output = StoreResult<T>> + Send,
     ) -> StoreResult<T> {
-        self.marks.tracked(&self.link, is_tracked, keys, write).await
+        self.outbox.tracked(&self.link, is_tracked, keys, write).await
     }
 
     async fn insert(&self, session: &Session, refresh: Option<RefreshToken>) -> StoreResult<()> {

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     link::Decided,
-    marks::MarkedKey,
+    outbox::OutboxKey,
     scans::{self, KeyBytes, apart, decoded, key_place, no_table},
 };
 
@@ -56,9 +56,9 @@ impl Movable<WholeSession> for CassandraSessions {
     }
 
     async fn whole(&self, key: SessionKey) -> StoreResult<Found<WholeSession>> {
-        let marked = self.inner.marks.of(&self.inner.link, key).await?;
-        let whole = self.inner.whole(key, marked.is_in_doubt).await?;
-        Ok(Found { whole, marks: marked.marks })
+        let waiting = self.inner.outbox.of(&self.inner.link, key).await?;
+        let whole = self.inner.whole(key, waiting.is_in_doubt).await?;
+        Ok(Found { whole, marks: waiting.marks })
     }
 
     async fn count(&self) -> StoreResult<u64> {
@@ -178,19 +178,19 @@ impl Movable<WholeSession> for CassandraSessions {
     }
 
     async fn unmirrored(&self, limit: usize) -> StoreResult<Vec<Mark<SessionKey>>> {
-        self.inner.marks.unmirrored(&self.inner.link, limit).await
+        self.inner.outbox.unmirrored(&self.inner.link, limit).await
     }
 
     async fn backlog(&self) -> StoreResult<Backlog> {
-        self.inner.marks.backlog::<SessionKey>(&self.inner.link).await
+        self.inner.outbox.backlog::<SessionKey>(&self.inner.link).await
     }
 
     async fn mirrored(&self, marks: &[Mark<SessionKey>]) -> StoreResult<()> {
-        self.inner.marks.remove(&self.inner.link, marks).await
+        self.inner.outbox.remove(&self.inner.link, marks).await
     }
 
     async fn nobody_writes(&self) -> StoreResult<()> {
-        self.inner.marks.nobody_writes::<SessionKey>(&self.inner.link).await
+        self.inner.outbox.nobody_writes::<SessionKey>(&self.inner.link).await
     }
 }
 

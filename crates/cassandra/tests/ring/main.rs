@@ -10,6 +10,7 @@ mod moving;
 mod order_crashes;
 mod order_lists;
 mod orders;
+mod outbox;
 mod partitions;
 mod policies;
 mod schema;

@@ -1,6 +1,7 @@
 //! What a migration asks of these stores, on a real ring.
 
 use mobimir_core::{
+    id::OrderId,
     moving::{Facts, Movable, Movables, Range, SessionKey, Whole, WholeOrder, WholeSession},
     order::{Order, OrderStatus, StatusChange},
     policy::{Entity, StatusLayout},
@@ -102,29 +103,44 @@ fn a_write_that_fails_leaves_its_mark() {
         side.moving.mirrored(&found.marks).await.unwrap();
         assert_eq!(side.moving.backlog().await.unwrap().entities, 1);
 
-        // One that was left an hour ago goes by being copied.
-        let old = order(user(), "old", SystemClock.now()).id;
-        let (left_us, shard) = (first_write_us(), old.as_bytes()[15] % 32);
-        let (seal, keyspace) = ((left_us / 1_000) << 20, fresh.cluster.keyspace(Entity::Orders));
-        let cql = format!(
-            "INSERT INTO {keyspace}.unmirrored (shard, key, seal) VALUES ({shard}, 0x{}, {seal}) \
-            USING TIMESTAMP {left_us}",
-            old.0.simple()
-        );
-        run(&fresh, &cql).await;
-        let found = side.moving.whole(old).await.unwrap();
-        assert_eq!((found.whole, found.marks.len()), (None, 1));
-        assert_eq!(found.marks[0].since.as_millis(), left_us / 1_000);
-        side.moving.mirrored(&found.marks).await.unwrap();
-        assert_eq!(side.moving.backlog().await.unwrap().entities, 1);
+        // One that was left an hour ago goes by being copied, also when only its slot has it.
+        let keyspace = fresh.cluster.keyspace(Entity::Orders);
+        for cql in [
+            format!("INSERT INTO {keyspace}.registers (list, entry) VALUES ('outbox', {GENERATION})"),
+            format!(
+                "INSERT INTO {keyspace}.state (name, value, at) \
+                VALUES ('outbox {GENERATION}', 'newest 0, closed below 0', toTimestamp(now()))"
+            ),
+        ] {
+            run(&fresh, &cql).await;
+        }
+        let left_us = first_write_us();
+        for tables in [&["outbox", "outbox_slots"][..], &["outbox_slots"]] {
+            let old = order(user(), "old", SystemClock.now()).id;
+            for table in tables {
+                enter(&fresh, table, GENERATION, old, left_us).await;
+            }
+            let marked = side.moving.unmirrored(10).await.unwrap();
+            assert!(marked.iter().any(|mark| mark.key == old));
+            let found = side.moving.whole(old).await.unwrap();
+            assert_eq!((found.whole, found.marks.len()), (None, 1), "it stands in {tables:?}");
+            assert_eq!(found.marks[0].since.as_millis(), left_us / 1_000);
+            side.moving.mirrored(&found.marks).await.unwrap();
+            assert_eq!(side.moving.backlog().await.unwrap().entities, 1);
+        }
 
-        // So does one of which it is known that its write is over, and not yet that it began.
+        // One whose slot was drained and forgotten has been copied, whatever still says that it waits.
+        let copied = order(user(), "copied", SystemClock.now()).id;
+        enter(&fresh, "outbox", GENERATION + 1, copied, left_us).await;
+        assert_eq!(side.moving.whole(copied).await.unwrap().marks, []);
+
+        // One of which it is known that its write is over, and not yet that it began, goes by being copied.
         let (now_ms, early) = (SystemClock.now().as_millis(), order(user(), "early", SystemClock.now()).id);
+        enter(&fresh, "outbox_slots", GENERATION, early, now_ms * 1_000).await;
         let cql = format!(
-            "UPDATE {keyspace}.unmirrored USING TIMESTAMP {} SET is_over = true \
-            WHERE shard = {} AND key = 0x{} AND seal = {}",
+            "UPDATE {keyspace}.outbox USING TIMESTAMP {} SET is_over = true \
+            WHERE key = 0x{} AND seal = {} AND generation = {GENERATION} AND slot = 0",
             now_ms * 1_000,
-            early.as_bytes()[15] % 32,
             early.0.simple(),
             now_ms << 20,
         );
@@ -146,6 +162,21 @@ fn a_write_that_fails_leaves_its_mark() {
         side.moving.mirrored(&found.marks).await.unwrap();
         assert_eq!(side.moving.backlog().await.unwrap().entities, 1);
     });
+}
+
+/// An instance that nobody is.
+const GENERATION: i64 = 7;
+
+/// Leaves an entry in one of the tables of the outbox, in the first slot of a generation.
+async fn enter(fresh: &Fresh, table: &str, generation: i64, id: OrderId, left_us: i64) {
+    let cql = format!(
+        "INSERT INTO {}.{table} (key, seal, generation, slot) VALUES (0x{}, {}, {generation}, 0) \
+        USING TIMESTAMP {left_us}",
+        fresh.cluster.keyspace(Entity::Orders),
+        id.0.simple(),
+        (left_us / 1_000) << 20,
+    );
+    run(fresh, &cql).await;
 }
 
 async fn run(fresh: &Fresh, cql: &str) {
