@@ -47,11 +47,13 @@ use quick_cache::sync::Cache;
 use scylla::value::CqlTimestamp;
 use tokio::{sync::OnceCell, time::Instant};
 
-use self::slots::{GENERATION_FORGOTTEN_AFTER_MS, OpenSlots, Opened, Place, Reading, SlotId, SlotSet};
+use self::slots::{
+    Closing, GENERATION_FORGOTTEN_AFTER_MS, OpenSlots, Opened, Place, Reading, SlotId, SlotSet,
+};
 use crate::{
     ConnectError,
     StatementKind::Write,
-    link::{Link, Owed, Statement, damaged},
+    link::{DcState, Link, Owed, Statement, damaged},
     stamps,
 };
 
@@ -59,8 +61,7 @@ pub(crate) struct Outbox {
     statements: Statements,
     seals: Seals,
     writer: Mutex<Option<Writer>>,
-    /// What this process knows of each generation.
-    readings: Mutex<HashMap<i64, Generation>>,
+    known: Mutex<Known>,
     /// Entries that stood when nobody wrote. They are over, whether they know it or not.
     abandoned: Mutex<Listed>,
     /// Entries that were listed last, and are so old that nobody can be at their write.
@@ -114,6 +115,18 @@ struct Writer {
     current: SlotId,
 }
 
+/// What this process knows of each generation.
+///
+/// While a data centre was lost, somebody may have read slots where not all of their entries had arrived. So
+/// everything is forgotten whenever a data centre is lost, comes back, or has got what it lacked.
+struct Known {
+    of: HashMap<i64, Generation>,
+    dc_state: DcState,
+    times_forgotten: u64,
+    /// What was written down for others has to be taken back.
+    must_unpublish: bool,
+}
+
 #[derive(Default)]
 struct Generation {
     reading: Reading,
@@ -162,7 +175,12 @@ impl Outbox {
             statements: Statements::prepare(link).await?,
             seals: Seals::default(),
             writer: Mutex::default(),
-            readings: Mutex::default(),
+            known: Mutex::new(Known {
+                of: HashMap::new(),
+                dc_state: DcState::Whole,
+                times_forgotten: 0,
+                must_unpublish: false,
+            }),
             abandoned: Mutex::default(),
             old: Mutex::default(),
             found: Cache::new(FOUND_ENTRIES_MAX),
@@ -316,8 +334,8 @@ impl Outbox {
     /// or its first write has not begun.
     async fn is_drained(&self, link: &Link, at: SlotId, is_old: bool) -> StoreResult<bool> {
         let known = || {
-            let readings = locked(&self.readings);
-            readings.get(&at.generation).map(|generation| generation.reading.is_drained(at.slot))
+            let known = locked(&self.known);
+            known.of.get(&at.generation).map(|generation| generation.reading.is_drained(at.slot))
         };
         match known() {
             Some(is_drained) => Ok(is_drained),
@@ -366,13 +384,35 @@ impl Outbox {
     /// Entries of all generations; of each the oldest, and no more than are needed to have `limit`.
     async fn list<K: OutboxKey>(&self, link: &Link, limit: usize) -> StoreResult<Vec<Entry<K>>> {
         let generations = self.generations(link).await?;
-        locked(&self.readings).retain(|generation, _| generations.contains(generation));
+        self.follow_dcs(link, &generations).await?;
+        locked(&self.known).of.retain(|generation, _| generations.contains(generation));
         let entries: Vec<Vec<Entry<K>>> = stream::iter(generations)
             .map(|generation| self.in_generation(link, generation, limit))
             .buffer_unordered(GENERATIONS_AT_ONCE)
             .try_collect()
             .await?;
         Ok(entries.concat())
+    }
+
+    async fn follow_dcs(&self, link: &Link, generations: &BTreeSet<i64>) -> StoreResult<()> {
+        let (must_unpublish, times_forgotten) = {
+            let (mut known, dc_state) = (locked(&self.known), link.dc_state());
+            if known.dc_state != dc_state {
+                (known.dc_state, known.must_unpublish) = (dc_state, true);
+                known.times_forgotten += 1;
+                known.of.clear();
+            }
+            (known.must_unpublish, known.times_forgotten)
+        };
+        if !must_unpublish {
+            return Ok(());
+        }
+        for generation in generations {
+            self.write_drained(link, *generation, &SlotSet::default()).await?;
+        }
+        let mut known = locked(&self.known);
+        known.must_unpublish = known.times_forgotten != times_forgotten;
+        Ok(())
     }
 
     async fn generations(&self, link: &Link) -> StoreResult<BTreeSet<i64>> {
@@ -417,7 +457,10 @@ impl Outbox {
         let Some((opened, at)) = self.told::<Opened>(link, slots_of(generation)).await? else {
             return Ok(None);
         };
-        let is_new = !locked(&self.readings).contains_key(&generation);
+        let is_new = {
+            let known = locked(&self.known);
+            known.dc_state == DcState::Whole && !known.must_unpublish && !known.of.contains_key(&generation)
+        };
         let drained = match is_new {
             true => self.told::<SlotSet>(link, drained_of(generation)).await?,
             false => None,
@@ -454,8 +497,36 @@ impl Outbox {
     async fn in_slot<K: OutboxKey>(&self, link: &Link, at: SlotId) -> StoreResult<Vec<Entry<K>>> {
         let (now_ms, given_up_ms) = (self.now_ms(), link.given_up_after_us() / 1_000);
         // Before it is read: an entry that comes after that is in a slot that is not closed.
-        let is_closed = self.with(at.generation, |of| of.reading.is_closed(at.slot, now_ms, given_up_ms));
-        let rows = link.read(&self.statements.in_slot, (at.generation, at.slot)).await?;
+        let times_forgotten = locked(&self.known).times_forgotten;
+        let (closing, seals) = self.with(at.generation, |of| {
+            (of.reading.closing(at.slot, now_ms, given_up_ms), of.reading.seals(at.slot))
+        });
+        let mut entries = self.read_slot(link, at, seals).await?;
+        let mut is_closed = closing == Closing::ByWriter;
+        if closing == Closing::GivenUp && entries.is_empty() {
+            // Of this one nobody says that all there is has arrived where it is looked for.
+            let row = (at.generation, at.slot, seals.0, seals.1);
+            is_closed = link.read_of_all_replicas(&self.statements.in_slot, row).await.is_ok();
+            if is_closed {
+                entries = self.read_slot(link, at, seals).await?;
+            }
+        }
+        let seals = entries.iter().map(|entry| entry.mark.seal.cast_signed());
+        let seals = seals.clone().min().zip(seals.max());
+        let mut known = locked(&self.known);
+        if is_closed && known.times_forgotten == times_forgotten {
+            known.of.entry(at.generation).or_default().reading.read_closed(at.slot, seals);
+        }
+        Ok(entries)
+    }
+
+    async fn read_slot<K: OutboxKey>(
+        &self,
+        link: &Link,
+        at: SlotId,
+        (first, last): (i64, i64),
+    ) -> StoreResult<Vec<Entry<K>>> {
+        let rows = link.read(&self.statements.in_slot, (at.generation, at.slot, first, last)).await?;
         let mut entries = Vec::new();
         for row in rows.rows::<(i64, &[u8])>().map_err(damaged_entry)? {
             let (seal, key) = row.map_err(damaged_entry)?;
@@ -465,15 +536,15 @@ impl Outbox {
             })?;
             entries.push(Entry { mark: mark_of(key, seal), at });
         }
-        if is_closed && entries.is_empty() {
-            self.with(at.generation, |of| of.reading.drain(at.slot));
-        }
         Ok(entries)
     }
 
     /// Spares whoever starts later to read it all.
     async fn publish(&self, link: &Link, generation: i64) -> StoreResult<()> {
         let now_ms = self.now_ms();
+        if locked(&self.known).dc_state != DcState::Whole {
+            return Ok(());
+        }
         let drained = self.with(generation, |of| {
             let drained = of.reading.drained().truncated(PUBLISHED_RANGES_MAX);
             let is_due = match &of.published {
@@ -485,7 +556,13 @@ impl Outbox {
                 drained
             })
         });
-        let Some(drained) = drained else { return Ok(()) };
+        match drained {
+            Some(drained) => self.write_drained(link, generation, &drained).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn write_drained(&self, link: &Link, generation: i64, drained: &SlotSet) -> StoreResult<()> {
         let now = CqlTimestamp(stamps::real_now().as_millis());
         let values = (drained_of(generation), drained.to_string(), now, link.stamps().next());
         link.write(&self.statements.tell, values, nothing_owed()).await
@@ -499,7 +576,7 @@ impl Outbox {
         for name in [slots_of(generation), drained_of(generation)] {
             link.write(forget, (stamp, name), nothing_owed()).await?;
         }
-        locked(&self.readings).remove(&generation);
+        locked(&self.known).of.remove(&generation);
         Ok(())
     }
 
@@ -575,7 +652,7 @@ impl Outbox {
     }
 
     fn with<T>(&self, generation: i64, work: impl FnOnce(&mut Generation) -> T) -> T {
-        work(locked(&self.readings).entry(generation).or_default())
+        work(locked(&self.known).of.entry(generation).or_default())
     }
 
     /// This process's own time. Nobody sets it, and while the machine is suspended it stands still, so that
@@ -625,7 +702,8 @@ impl Statements {
             in_slot: link
                 .prepare_seeing(
                     "entries_in_slot",
-                    "SELECT seal, key FROM {}.outbox_slots WHERE generation = ? AND slot = ?",
+                    "SELECT seal, key FROM {}.outbox_slots \
+                    WHERE generation = ? AND slot = ? AND seal >= ? AND seal <= ?",
                 )
                 .await?,
             is_in_slot: link

@@ -69,11 +69,28 @@ pub(super) struct Opened {
 #[derive(Debug, Default)]
 pub(super) struct Reading {
     closed_below: i64,
+    /// The same, of slots that were given up.
+    given_up_below: i64,
     newest: Option<i64>,
     /// When the newest slot was first heard of, for slots that may still be open.
     heard_of: VecDeque<(i64, i64)>,
     drained: SlotSet,
+    /// Of closed slots: the smallest and the largest seal that was found there. No others come.
+    found: BTreeMap<i64, (i64, i64)>,
 }
+
+/// Whether a slot can still get entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Closing {
+    Open,
+    /// Its writer says so, to whoever it can reach.
+    ByWriter,
+    /// Nobody has heard of its writer for long.
+    GivenUp,
+}
+
+/// All seals there are.
+const ANY_SEAL: (i64, i64) = (i64::MIN, i64::MAX);
 
 impl OpenSlots {
     pub(super) fn new(generation: i64, now: Moment) -> Self {
@@ -145,19 +162,38 @@ impl Reading {
         }
     }
 
-    /// To be asked before the slot is read: if it is read empty then, it is drained.
-    pub(super) fn is_closed(&mut self, slot: i64, now_ms: i64, given_up_ms: i64) -> bool {
+    /// To be asked before the slot is read.
+    pub(super) fn closing(&mut self, slot: i64, now_ms: i64, given_up_ms: i64) -> Closing {
         while let Some((newest, heard_ms)) = self.heard_of.front()
             && now_ms - heard_ms > given_up_ms
         {
-            self.closed_below = self.closed_below.max(newest + 1);
+            self.given_up_below = self.given_up_below.max(newest + 1);
             self.heard_of.pop_front();
         }
-        slot < self.closed_below
+        match slot {
+            slot if slot < self.closed_below => Closing::ByWriter,
+            slot if slot < self.given_up_below => Closing::GivenUp,
+            _ => Closing::Open,
+        }
     }
 
-    pub(super) fn drain(&mut self, slot: i64) {
-        self.drained.insert(slot);
+    /// The seals to look for in a slot: a closed one is not read where nothing waits, or what was removed
+    /// from it would be met again and again.
+    pub(super) fn seals(&self, slot: i64) -> (i64, i64) {
+        self.found.get(&slot).copied().unwrap_or(ANY_SEAL)
+    }
+
+    /// A slot that had been closed before was read, and these were the smallest and the largest seal.
+    pub(super) fn read_closed(&mut self, slot: i64, seals: Option<(i64, i64)>) {
+        match seals {
+            Some(seals) => {
+                self.found.insert(slot, seals);
+            }
+            None => {
+                self.found.remove(&slot);
+                self.drained.insert_range(slot, slot);
+            }
+        }
     }
 
     /// What others have found drained.
@@ -182,10 +218,6 @@ impl Reading {
 }
 
 impl SlotSet {
-    fn insert(&mut self, slot: i64) {
-        self.insert_range(slot, slot);
-    }
-
     fn insert_range(&mut self, mut first: i64, mut last: i64) {
         // Ranges that overlap this one or touch it become one with it.
         while let Some((other_first, other_last)) = self.0.range(..=last.saturating_add(1)).next_back()

@@ -22,7 +22,7 @@ use crate::{
 const ENTRIES_VARIABLE: &str = "MOBIMIR_OUTBOX_ENTRIES";
 const ENTRIES_DEFAULT: usize = 2_000;
 const WRITTEN_AT_ONCE: usize = 32;
-/// The slot of what waits and two that may still get entries are read with what was removed from them.
+/// Two slots that may still get entries, seldom three, are read with what was removed from them.
 const TOMBSTONES_MAX: u64 = 1_600;
 
 fn entries() -> usize {

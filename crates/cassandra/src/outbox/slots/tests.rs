@@ -53,7 +53,7 @@ struct Sent {
 #[derive(Default)]
 struct Reader {
     readings: BTreeMap<i64, Reading>,
-    asked: VecDeque<(SlotId, bool)>,
+    asked: VecDeque<(SlotId, bool, (i64, i64))>,
 }
 
 struct World {
@@ -96,8 +96,13 @@ impl World {
         Moment { wall, boot_ms: self.now_ms }
     }
 
-    fn stands_in(&self, at: SlotId) -> bool {
-        self.sent.iter().any(|sent| sent.place.at == at && sent.stands && !sent.is_removed)
+    /// The smallest and the largest seal among these. Seals are numbers in the order of writing.
+    fn seals_in(&self, at: SlotId, (first, last): (i64, i64)) -> Option<(i64, i64)> {
+        let stands = |sent: &Sent| sent.place.at == at && sent.stands && !sent.is_removed;
+        let all =
+            self.sent.iter().zip(0..).filter(|(sent, seal)| stands(sent) && (first..=last).contains(seal));
+        let seals: Vec<i64> = all.map(|(_, seal)| seal).collect();
+        Some((*seals.first()?, *seals.last()?))
     }
 
     fn take(&mut self, step: &Step) {
@@ -175,18 +180,22 @@ impl World {
                 let reader = &mut self.readers[n % READERS];
                 for (generation, reading) in &mut reader.readings {
                     for slot in reading.slots() {
-                        let is_closed = reading.is_closed(slot, self.now_ms, GIVEN_UP_MS);
-                        reader.asked.push_back((SlotId { generation: *generation, slot }, is_closed));
+                        let is_closed = reading.closing(slot, self.now_ms, GIVEN_UP_MS) != Closing::Open;
+                        let at = SlotId { generation: *generation, slot };
+                        reader.asked.push_back((at, is_closed, reading.seals(slot)));
                     }
                 }
             }
             Step::Read(n, many) => {
                 for _ in 0..many {
-                    let Some((at, is_closed)) = self.readers[n % READERS].asked.pop_front() else { break };
-                    if is_closed && !self.stands_in(at) {
+                    let Some((at, is_closed, seals)) = self.readers[n % READERS].asked.pop_front() else {
+                        break;
+                    };
+                    let seals = self.seals_in(at, seals);
+                    if is_closed {
                         let reader = &mut self.readers[n % READERS];
                         if let Some(reading) = reader.readings.get_mut(&at.generation) {
-                            reading.drain(at.slot);
+                            reading.read_closed(at.slot, seals);
                         }
                     }
                 }
@@ -222,7 +231,8 @@ impl World {
 
     /// Everybody who looks now finds every entry of a write that began and was not copied.
     fn check(&self) -> Result<(), TestCaseError> {
-        for sent in self.sent.iter().filter(|sent| sent.is_begun && !sent.is_removed) {
+        let waits = |(sent, _): &(&Sent, i64)| sent.is_begun && !sent.is_removed;
+        for (sent, seal) in self.sent.iter().zip(0..).filter(waits) {
             let SlotId { generation, slot } = sent.place.at;
             let said = self.said.get(&generation).filter(|_| self.listed.contains(&generation));
             prop_assert!(
@@ -231,8 +241,14 @@ impl World {
                 sent.place
             );
             for (n, reader) in self.readers.iter().enumerate() {
-                let drained = reader.readings.get(&generation).is_some_and(|seen| seen.is_drained(slot));
-                prop_assert!(!drained, "reader {n} leaves {:?} out", sent.place);
+                let Some(reading) = reader.readings.get(&generation) else { continue };
+                prop_assert!(!reading.is_drained(slot), "reader {n} leaves {:?} out", sent.place);
+                let (first, last) = reading.seals(slot);
+                prop_assert!(
+                    (first..=last).contains(&seal),
+                    "reader {n} leaves a part of {:?} out",
+                    sent.place
+                );
             }
         }
         Ok(())
