@@ -141,11 +141,22 @@ impl CassandraSettings {
             }),
             replication,
         };
-        settings.check(section);
+        settings.check(section, entity);
         settings
     }
 
-    fn check(&self, section: &Section<'_>) {
+    /// Whether what is asked next to a lost data centre needs that one alone, and another could answer in its
+    /// place.
+    pub fn goes_on_elsewhere(&self) -> bool {
+        self.replication.len() > 1 && (self.write.is_local() || self.read.is_local())
+    }
+
+    /// Whether the loss of a data centre stops something, so that `on_dc_loss` decides about it.
+    pub fn is_stopped_by_dc_loss(&self) -> bool {
+        self.goes_on_elsewhere() || self.write.needs_every_dc(&self.replication)
+    }
+
+    fn check(&self, section: &Section<'_>, entity: Entity) {
         check_home_dc(section, &self.home_dc, &self.replication);
         if !self.read.can_read() {
             section.fail("read", format!("expected a level that Cassandra reads at, got {}", self.read));
@@ -156,9 +167,9 @@ impl CassandraSettings {
                 section.fail(key, format!("expected at most {have} replicas, got {level}"));
             }
         }
-        let goes_on =
-            self.on_dc_loss == OnDcLoss::LocalQuorum && self.write.needs_every_dc(&self.replication);
-        if goes_on && !self.read_repair {
+        let goes_on = self.on_dc_loss == OnDcLoss::LocalQuorum && self.is_stopped_by_dc_loss();
+        // Of sessions every row can be written once more as it was.
+        if goes_on && !self.read_repair && entity != Entity::Sessions {
             let message = "expected true, because a lost data centre gets what it has missed by read repair \
                            (or on_dc_loss = \"refuse\"), got false";
             section.fail("read_repair", message.to_owned());

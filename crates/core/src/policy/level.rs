@@ -31,6 +31,11 @@ impl Level {
         !matches!(self, Self::Any | Self::EachQuorum)
     }
 
+    /// Whether only replicas in the data centre of whoever coordinates count.
+    pub fn is_local(self) -> bool {
+        matches!(self, Self::LocalOne | Self::LocalQuorum)
+    }
+
     /// The replicas that a level asks for by number, wherever they are.
     pub(super) fn replicas(self) -> u32 {
         match self {

@@ -109,7 +109,12 @@ impl Policy {
         let CassandraSettings { write, read, hint_window, .. } = settings;
         if meet_within_each_dc(settings) && !meet_across_dcs(settings) {
             let advice = "keep each customer's requests in one";
-            warn("read", format!("{write} and {read} meet only within one data centre; {advice}"));
+            let loss = if settings.on_dc_loss == OnDcLoss::LocalQuorum {
+                "; while it is lost, what only it has is missing in the other"
+            } else {
+                ""
+            };
+            warn("read", format!("{write} and {read} meet only within one data centre; {advice}{loss}"));
         }
         if settings.repair == Repair::None && self.keeps_for_ever(entity) {
             let missed = format!("what a replica misses when it is down longer than {hint_window}");
@@ -120,6 +125,9 @@ impl Policy {
                 "on_dc_loss",
                 format!("{write} refuses every write of {entity} while a data centre is lost"),
             );
+        } else if settings.on_dc_loss == OnDcLoss::Refuse && settings.goes_on_elsewhere() {
+            let levels = format!("{write} and {read} refuse {entity}");
+            warn("on_dc_loss", format!("{levels} next to a data centre that is lost"));
         }
     }
 

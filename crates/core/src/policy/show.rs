@@ -95,7 +95,6 @@ impl Policy {
             let settings = placement.cassandra.as_ref()?;
             let replication: Vec<String> =
                 settings.replication.iter().map(|(dc, replicas)| format!("{dc} {replicas}")).collect();
-            let spans = settings.write.needs_every_dc(&settings.replication);
             Some(vec![
                 entity.to_string(),
                 settings.write.to_string(),
@@ -107,7 +106,7 @@ impl Policy {
                 settings.repair.to_string(),
                 settings.gc_grace.to_string(),
                 settings.compaction.to_string(),
-                if spans { settings.on_dc_loss.to_string() } else { dash() },
+                if settings.is_stopped_by_dc_loss() { settings.on_dc_loss.to_string() } else { dash() },
                 format!("{} in {}", settings.serial, settings.home_dc),
                 replication.join(", "),
                 layout(placement),

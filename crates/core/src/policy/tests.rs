@@ -89,6 +89,37 @@ fn carts_that_are_not_repaired_may_forget_what_orders_took() {
 }
 
 #[test]
+fn what_goes_on_elsewhere_needs_read_repair_unless_it_is_written_once_more() {
+    let carts = |loss: &str, replication: &str| {
+        let text = format!(
+            "[carts]\nhome = \"cassandra\"\n[carts.cassandra]\nread_repair = false\n\
+             on_dc_loss = {loss:?}\nreplication = {replication}\n"
+        );
+        Policy::parse(&text, "x.toml").map(|_| ()).map_err(|error| error.to_string())
+    };
+    let two = "{ dc1 = 3, dc2 = 3 }";
+    insta::assert_snapshot!(carts("local_quorum", two).unwrap_err(), @r#"x.toml:4: carts.cassandra.read_repair: expected true, because a lost data centre gets what it has missed by read repair (or on_dc_loss = "refuse"), got false"#);
+    assert_eq!(carts("refuse", two), Ok(()));
+    assert_eq!(carts("local_quorum", "{ dc1 = 3 }"), Ok(()), "nobody can go on elsewhere");
+    // Sessions have none, and go on.
+    let sessions = built_in("default").sessions.placement.cassandra.unwrap();
+    assert_eq!((sessions.read_repair, sessions.on_dc_loss), (false, OnDcLoss::LocalQuorum));
+    assert!(sessions.is_stopped_by_dc_loss());
+}
+
+#[test]
+fn who_refuses_next_to_a_lost_data_centre_is_warned() {
+    let mut policy = built_in("default");
+    policy.sessions.placement.cassandra.as_mut().unwrap().on_dc_loss = OnDcLoss::Refuse;
+    let warnings: Vec<String> = policy.warnings().iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(warnings.join("\n"), @r"
+    carts.cassandra.read: LOCAL_QUORUM and LOCAL_QUORUM meet only within one data centre; keep each customer's requests in one; while it is lost, what only it has is missing in the other
+    sessions.cassandra.read: LOCAL_QUORUM and LOCAL_QUORUM meet only within one data centre; keep each customer's requests in one
+    sessions.cassandra.on_dc_loss: LOCAL_QUORUM and LOCAL_QUORUM refuse sessions next to a data centre that is lost
+    ");
+}
+
+#[test]
 fn a_write_that_a_failover_may_take_back_is_named() {
     let policy =
         Policy::parse("[products]\nhome = \"mongodb\"\nmongodb = { write = \"primary\" }\n", "x").unwrap();
@@ -306,7 +337,6 @@ mongodb = { shard_key = "{_id: hashed}" }
     x.toml:12: carts.cassandra.speculative_retry: expected a time within the timeout of 200ms, got "200ms"
     x.toml:17: orders.cassandra.gc_grace: expected at least the repair interval of 30d, got 10d
     x.toml:18: orders.cassandra.speculative_retry: expected a time within the timeout of 5s, got "MAX(99p,5000ms)"
-    x.toml:21: sessions.cassandra.read_repair: expected true, because a lost data centre gets what it has missed by read repair (or on_dc_loss = "refuse"), got false
     x.toml:23: sessions.cassandra.gc_grace: expected at least the hint window of 2h, got 1h
     x.toml:24: sessions.cassandra.replication: expected at least one data centre, like { dc1 = 3 }
     x.toml:27: order_history.mongodb: expected a home of its own, but home is "orders"
