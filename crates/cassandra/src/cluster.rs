@@ -30,16 +30,19 @@ pub struct Cluster {
     session: Session,
     config: ClusterConfig,
     local_dc: String,
-    dcs: BTreeSet<String>,
-    local: ExecutionProfileHandle,
+    /// The local data centre first, then the others.
+    anywhere: ExecutionProfileHandle,
     /// Only the named data centre is asked.
     only: BTreeMap<String, ExecutionProfileHandle>,
-    /// Points to the data centre that went on while another was lost.
-    surviving: Mutex<(String, ExecutionProfileHandle)>,
-    surviving_handle: ExecutionProfileHandle,
     stamps: Stamps,
     meters: Meters,
     partitions: PartitionMeters,
+}
+
+/// The data centre that an entity goes on in while another is lost. Its profile follows it.
+pub(crate) struct Surviving {
+    dc: Mutex<String>,
+    profile: ExecutionProfileHandle,
 }
 
 const PREPARE_TIME_MAX: Duration = Duration::from_secs(5);
@@ -103,16 +106,12 @@ impl Cluster {
         }
         let only: BTreeMap<String, ExecutionProfileHandle> =
             dcs.iter().map(|dc| (dc.clone(), profile(dc, false).into_handle())).collect();
-        let surviving_handle = profile(&local_dc, false).into_handle();
         Ok(Arc::new(Self {
             session,
-            local: profile(&local_dc, true).into_handle(),
+            anywhere: profile(&local_dc, true).into_handle(),
             only,
-            surviving: Mutex::new((local_dc.clone(), surviving_handle.clone())),
-            surviving_handle,
             config,
             local_dc,
-            dcs,
             stamps: Stamps::default(),
             meters: Meters::default(),
             partitions: PartitionMeters::default(),
@@ -190,46 +189,51 @@ impl Cluster {
         self.config.log.as_ref()
     }
 
+    pub(crate) fn local_dc(&self) -> &str {
+        &self.local_dc
+    }
+
+    /// For LOCAL_* levels: in another data centre they would count the replicas of that one.
     pub(crate) fn local_profile(&self) -> ExecutionProfileHandle {
-        self.local.clone()
+        self.profile_of(&self.local_dc)
     }
 
-    /// For conditional statements, which are exclusive within one data centre only.
-    pub(crate) fn home_profile(&self, home_dc: &str) -> ExecutionProfileHandle {
-        self.only.get(home_dc).unwrap_or(&self.local).clone()
+    /// For levels that mean the same wherever they are coordinated.
+    pub(crate) fn anywhere_profile(&self) -> ExecutionProfileHandle {
+        self.anywhere.clone()
     }
 
-    pub(crate) fn surviving_profile(&self) -> ExecutionProfileHandle {
-        self.surviving_handle.clone()
+    /// Only this data centre is asked. Conditional statements are exclusive within one only.
+    pub(crate) fn profile_of(&self, dc: &str) -> ExecutionProfileHandle {
+        // Every data centre that a policy names is there: `connect` has seen to it.
+        self.only.get(dc).unwrap_or(&self.anywhere).clone()
+    }
+}
+
+impl Surviving {
+    pub(crate) fn new(dc: &str) -> Self {
+        Self { dc: Mutex::new(dc.to_owned()), profile: profile(dc, false).into_handle() }
     }
 
-    pub(crate) fn surviving_dc(&self) -> String {
-        self.surviving.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
+    pub(crate) fn profile(&self) -> ExecutionProfileHandle {
+        self.profile.clone()
     }
 
-    /// From now on the surviving data centre is `dc`; without one, the local if it is there, or another that is.
-    pub(crate) fn ask_surviving(&self, dc: Option<String>) {
-        let dc = dc.filter(|dc| self.dcs.contains(dc)).unwrap_or_else(|| self.connected_dc());
-        let mut surviving = self.surviving.lock().unwrap_or_else(PoisonError::into_inner);
-        if surviving.0 != dc {
-            surviving.1.map_to_another_profile(profile(&dc, false));
-            surviving.0 = dc;
-        }
+    pub(crate) fn dc(&self) -> String {
+        self.dc.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn connected_dc(&self) -> String {
-        let state = self.session.get_cluster_state();
-        let connected: BTreeSet<&String> = state
-            .get_nodes_info()
-            .iter()
-            .filter(|node| node.is_connected())
-            .filter_map(|node| node.datacenter.as_ref())
-            .collect();
-        let other = || connected.iter().next().map(|dc| (*dc).clone());
-        if connected.contains(&self.local_dc) {
-            self.local_dc.clone()
-        } else {
-            other().unwrap_or_else(|| self.local_dc.clone())
+    pub(crate) fn is(&self, dc: &str) -> bool {
+        *self.dc.lock().unwrap_or_else(PoisonError::into_inner) == dc
+    }
+
+    /// From now on it is this one.
+    pub(crate) fn set(&self, dc: &str) {
+        let mut surviving = self.dc.lock().unwrap_or_else(PoisonError::into_inner);
+        if *surviving != dc {
+            let mut handle = self.profile.clone();
+            handle.map_to_another_profile(profile(dc, false));
+            dc.clone_into(&mut surviving);
         }
     }
 }

@@ -57,7 +57,7 @@ pub fn insert_session() -> String {
 }
 
 pub fn read_session() -> String {
-    let columns = sessions::COLUMNS.join(", ");
+    let columns = sessions::selected();
     format!("SELECT {columns} FROM {{}}.sessions WHERE bucket = ? AND session_id = ?")
 }
 

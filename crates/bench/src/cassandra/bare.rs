@@ -60,7 +60,7 @@ const LIST_SESSION: &str = "INSERT INTO {}.sessions_by_user (user_id, created_at
 const GIVE_TOKEN: &str = "INSERT INTO {}.refresh_tokens (hash, session_id, expires_at) VALUES (?, ?, ?) \
     USING TTL ? AND TIMESTAMP ?";
 const READ_SESSION: &str = "SELECT user_id, token_hash, state, state_at, closed_into, merged, ip_address, user_agent, \
-    device, created_at, last_active, expires_at, version, changed_by \
+    device, created_at, last_active, expires_at, version, changed_by, WRITETIME(version) AS written_us \
     FROM {}.sessions WHERE bucket = ? AND session_id = ?";
 
 const CART_TTL_S: i32 = (CART_TTL_MS / 1_000) as i32 + 86_400;
@@ -119,7 +119,7 @@ type CartRow<'a> =
 /// user_id, geo_zone, created_at, bucket, body, stands_at, updated_at, version, moves
 type OrderRow<'a> = (Uuid, &'a str, CqlTimestamp, i32, &'a [u8], &'a str, CqlTimestamp, i64, i32);
 /// user_id, token_hash, state, state_at, closed_into, merged, ip_address, user_agent, device, created_at, last_active,
-/// expires_at, version, changed_by
+/// expires_at, version, changed_by, and when version was written
 type StoredSession<'a> = (
     Option<Uuid>,
     Option<&'a [u8]>,
@@ -135,6 +135,7 @@ type StoredSession<'a> = (
     Option<CqlTimestamp>,
     Option<i64>,
     Option<Uuid>,
+    Option<i64>,
 );
 
 impl Bare {

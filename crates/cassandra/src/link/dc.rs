@@ -1,17 +1,24 @@
 //! When a data centre is lost.
 //!
-//! A level like EACH_QUORUM then refuses every write. If the policy says `on_dc_loss = "local_quorum"` the entity becomes
-//! *degraded*: it goes on at LOCAL_QUORUM in a data centre that is left. That is written down in the cluster
-//! (`state`), counted and logged, and of everything written so it is noted what the lost one is owed (`owed`).
+//! A level like EACH_QUORUM then refuses every write, and LOCAL_QUORUM all that is asked by those next to the
+//! lost one: local means local, so nobody else may answer in its place. If the policy says `on_dc_loss =
+//! "local_quorum"` the entity becomes *degraded*: it goes on at LOCAL_QUORUM in a data centre that is left.
+//! That is written down in the cluster (`state`) before anything else, counted and logged, and of everything
+//! written so it is noted what the lost one is owed (`owed`).
 //!
-//! Somebody tries the policy's level every now and then. When it works again the entity is *recovering*: writes are as the
-//! policy says, reads still ask the data centre that went on, and what is owed is brought over, by reading it
-//! from all replicas, which repairs those that lack it. When nothing is owed any more, all is as before.
+//! Somebody tries every now and then whether all data centres answer. When they do the entity is
+//! *recovering*: writes are in every data centre, reads ask the one that went on, or all where it may not
+//! have everything, and what is owed is brought over. When nothing is owed any more, all is as before.
+//!
+//! Decisions are exclusive at home alone. As long as the entity goes on elsewhere, none is made; and none is
+//! made while recovering before what is owed of its partition is there.
+//!
+//! Which way a statement goes is decided by [`Rules`], purely.
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicU8, Ordering},
+        Arc, Mutex, OnceLock, PoisonError, Weak,
+        atomic::{AtomicU8, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -19,17 +26,24 @@ use std::{
 use async_trait::async_trait;
 use futures_util::stream::{self, StreamExt};
 use mobimir_core::{
-    policy::{CassandraSettings, Entity, OnDcLoss},
+    policy::{CassandraSettings, Entity, Level, OnDcLoss},
     ports::StoreResult,
 };
 use scylla::{
+    response::PagingState,
     statement::{Consistency, prepared::PreparedStatement},
     value::CqlTimestamp,
 };
 
-use super::{Variants, failure::Failure, meter::Meter, statement::consistency};
+use super::{
+    Variants,
+    failure::Failure,
+    log::StatementKind,
+    meter::Meter,
+    statement::{Span, attempt_timeout},
+};
 use crate::{
-    cluster::{Cluster, ConnectError},
+    cluster::{Cluster, ConnectError, Surviving},
     stamps,
 };
 
@@ -44,6 +58,31 @@ pub enum DcState {
     Recovering = 2,
 }
 
+/// What may go on when a data centre is lost, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rules {
+    /// Writes that need every data centre go on in one that is left.
+    every_writes: bool,
+    /// And reads that do.
+    every_reads: bool,
+    /// What needs the local data centre goes on in another.
+    local: bool,
+    /// A write is in every data centre once it is acknowledged, unless the entity is degraded.
+    is_written_everywhere: bool,
+}
+
+/// Where an entity goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Standing {
+    state: DcState,
+    is_in_local_dc: bool,
+    is_at_home: bool,
+}
+
+/// Somebody who writes. As long as there is one who has begun while the entity was degraded, something may be
+/// owed that is not noted yet.
+pub(super) struct Writing<'a>(&'a AtomicUsize);
+
 /// What was written: enough to find it again when the lost data centre is to be given it.
 #[derive(Clone, Debug)]
 pub(crate) struct Owed(pub(crate) Vec<u8>);
@@ -51,7 +90,7 @@ pub(crate) struct Owed(pub(crate) Vec<u8>);
 /// Who knows how to bring over what is owed.
 #[async_trait]
 pub(crate) trait Debts: Send + Sync {
-    /// Reads everything under the key from all replicas.
+    /// Brings everything under the key to all data centres.
     async fn settle(&self, key: &[u8]) -> StoreResult<()>;
 }
 
@@ -62,9 +101,14 @@ pub(super) struct Watch {
 struct Shared {
     cluster: Arc<Cluster>,
     entity: Entity,
-    can_degrade_writes: bool,
-    can_degrade_reads: bool,
+    rules: Rules,
+    surviving: Surviving,
+    is_at_home_in: String,
     state: AtomicU8,
+    /// Held by who changes the state, from what it is changed for to the change.
+    changing: tokio::sync::Mutex<()>,
+    writing: AtomicUsize,
+    debts: OnceLock<Weak<dyn Debts>>,
     meter: Meter,
     statements: Option<Statements>,
     task: Mutex<Option<tokio::task::JoinHandle<()>>>,
@@ -72,13 +116,14 @@ struct Shared {
 
 struct Statements {
     owe: PreparedStatement,
-    owed: PreparedStatement,
+    /// One for each data centre: what is owed stands where somebody went on.
+    owed: Vec<PreparedStatement>,
     pay: PreparedStatement,
     record: PreparedStatement,
     /// One for each data centre: where it was written down nobody else can know.
-    recorded: Vec<PreparedStatement>,
+    recorded: Vec<(String, PreparedStatement)>,
     clear: PreparedStatement,
-    /// At the policy's own level.
+    /// In every data centre, coordinated in the local one.
     probe: PreparedStatement,
 }
 
@@ -87,6 +132,9 @@ const WATCH_PERIOD: Duration = Duration::from_secs(2);
 const SHARDS: i8 = 16;
 const SETTLED_AT_ONCE: usize = 8;
 const OWED_PAGE_ROWS: i32 = 500;
+/// How often an entity that is whole is looked at before somebody looks whether anything is owed all the
+/// same: who owes may have died before anybody learnt of it.
+const LOOKS_PER_SWEEP: u32 = 30;
 /// Rows of `state`.
 const DEGRADED: &str = "degraded";
 const PROBE: &str = "probe";
@@ -96,26 +144,36 @@ impl Watch {
         cluster: &Arc<Cluster>,
         entity: Entity,
         settings: &CassandraSettings,
+        watched: &CassandraSettings,
         keyspace: &str,
     ) -> Result<Self, ConnectError> {
-        let goes_on = settings.on_dc_loss == OnDcLoss::LocalQuorum;
-        let can_degrade_writes = goes_on && settings.write.needs_every_dc(&settings.replication);
-        let can_degrade_reads = goes_on && settings.read.needs_every_dc(&settings.replication);
-        let statements = if can_degrade_writes || can_degrade_reads {
-            Some(Statements::prepare(cluster, settings, keyspace).await?)
+        let rules = Rules::of(settings, watched);
+        let surviving = Surviving::new(cluster.local_dc());
+        let statements = if rules.go_on() {
+            Some(Statements::prepare(cluster, &surviving, settings, keyspace).await?)
         } else {
             None
         };
         let shared = Shared {
             cluster: cluster.clone(),
             entity,
-            can_degrade_writes,
-            can_degrade_reads,
+            rules,
+            surviving,
+            is_at_home_in: settings.home_dc.clone(),
             state: AtomicU8::new(DcState::Whole as u8),
+            changing: tokio::sync::Mutex::default(),
+            writing: AtomicUsize::new(0),
+            debts: OnceLock::new(),
             meter: cluster.meter(entity),
             statements,
             task: Mutex::new(None),
         };
+        if let Some(statements) = &shared.statements {
+            // What others have written down counts from the first request on, where it can be read.
+            if let Err(error) = shared.learn(statements).await {
+                tracing::debug!(%entity, %error, "not all data centres say whether they go on without another");
+            }
+        }
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -124,12 +182,17 @@ impl Watch {
         if self.shared.statements.is_none() {
             return;
         }
+        // An entity is watched once.
+        let _ = self.shared.debts.set(debts.clone());
         let shared = Arc::downgrade(&self.shared);
         let task = tokio::spawn(async move {
+            let mut looks: u32 = 0;
             loop {
                 tokio::time::sleep(WATCH_PERIOD).await;
                 let (Some(shared), Some(debts)) = (shared.upgrade(), debts.upgrade()) else { return };
-                if let Err(error) = shared.look(debts.as_ref()).await {
+                let sweeps = looks.is_multiple_of(LOOKS_PER_SWEEP);
+                looks = looks.wrapping_add(1);
+                if let Err(error) = shared.look(debts.as_ref(), sweeps).await {
                     tracing::debug!(entity = %shared.entity, %error, "the state of the data centres could not be looked at");
                 }
             }
@@ -141,39 +204,146 @@ impl Watch {
         self.shared.state()
     }
 
-    pub(super) fn for_writes(&self) -> Variants {
-        match self.state() {
-            DcState::Degraded if self.shared.can_degrade_writes => Variants::Degraded,
-            _ => Variants::Usual,
+    pub(super) fn surviving(&self) -> &Surviving {
+        &self.shared.surviving
+    }
+
+    /// How to write, and what has to be held until the write is over.
+    pub(super) fn for_writes(&self, span: Span) -> Result<(Variants, Option<Writing<'_>>), Failure> {
+        let shared = &*self.shared;
+        // Counted before the state is read, which is how whoever changes it knows of all who have seen the
+        // one before.
+        let writing = Writing::begin(&shared.writing);
+        let variant = shared.rules.for_writes(shared.standing(), span).ok_or_else(|| shared.refused())?;
+        Ok((variant, Some(writing).filter(|_| variant == Variants::Degraded)))
+    }
+
+    pub(super) fn for_reads(&self, span: Span) -> Result<Variants, Failure> {
+        let Shared { rules, .. } = &*self.shared;
+        rules.for_reads(self.shared.standing(), span).ok_or_else(|| self.shared.refused())
+    }
+
+    /// How to decide about what is known under this key, once what is owed of it is where it is decided.
+    pub(super) async fn for_decisions(&self, key: &[u8]) -> StoreResult<(Variants, Option<Writing<'_>>)> {
+        let shared = &*self.shared;
+        let writing = Writing::begin(&shared.writing);
+        let standing = shared.standing();
+        let Some(variant) = shared.rules.for_decisions(standing) else {
+            return Err(shared.undecidable().of_write("decision"));
+        };
+        let writing = Some(writing).filter(|_| variant == Variants::Degraded);
+        if standing.state == DcState::Recovering && !standing.is_at_home {
+            let debts = shared.debts.get().and_then(Weak::upgrade);
+            let Some(debts) = debts else { return Err(shared.undecidable().of_write("decision")) };
+            debts.settle(key).await?;
         }
+        Ok((variant, writing))
     }
 
-    pub(super) fn for_reads(&self) -> Variants {
-        match self.state() {
-            DcState::Whole => Variants::Usual,
-            DcState::Degraded if self.shared.can_degrade_reads => Variants::Degraded,
-            DcState::Degraded | DcState::Recovering => Variants::Surviving,
-        }
+    /// Whether a write, read or decision that failed so may go on without a data centre.
+    pub(super) fn may_degrade(
+        &self,
+        failure: &Failure,
+        span: Span,
+        of: StatementKind,
+        sent: Variants,
+    ) -> bool {
+        self.shared.rules.may_degrade(failure, span, of, sent)
     }
 
-    pub(super) fn degrades_writes(&self, failure: &Failure) -> bool {
-        self.shared.can_degrade_writes && failure.lacks_replicas()
+    /// The entity goes on without a data centre from now on, and that is written down. Fails if it cannot.
+    pub(super) async fn degrade(&self, failure: &Failure, span: Span) -> Result<(), Failure> {
+        self.shared.degrade(failure, span).await
     }
 
-    pub(super) fn degrades_reads(&self, failure: &Failure) -> bool {
-        self.shared.can_degrade_reads && failure.lacks_replicas()
-    }
-
-    pub(super) async fn degrade(&self, failure: &Failure) {
-        self.shared.degrade(failure).await;
-    }
-
-    pub(super) async fn owe(&self, owed: Owed) -> Result<(), Failure> {
+    /// Notes what is owed. Before it is written, so that nobody relies on what is not noted, and again after
+    /// it: somebody may have brought it over in between, and found nothing.
+    pub(super) async fn owe(&self, owed: &Owed) -> Result<(), Failure> {
         let Some(statements) = &self.shared.statements else { return Ok(()) };
         let stamp = self.shared.cluster.stamps().next();
-        let values = (shard_of(&owed.0), owed.0, stamp);
+        let values = (shard_of(&owed.0), owed.0.as_slice(), stamp);
         self.shared.cluster.session().execute_unpaged(&statements.owe, values).await?;
         Ok(())
+    }
+}
+
+impl<'a> Writing<'a> {
+    fn begin(writing: &'a AtomicUsize) -> Self {
+        writing.fetch_add(1, Ordering::SeqCst);
+        Self(writing)
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Rules {
+    /// `watched` says what becomes of writes that need every data centre.
+    fn of(settings: &CassandraSettings, watched: &CassandraSettings) -> Self {
+        let goes_on = |settings: &CassandraSettings| settings.on_dc_loss == OnDcLoss::LocalQuorum;
+        let every = |level: Level| goes_on(watched) && level.needs_every_dc(&watched.replication);
+        Self {
+            every_writes: every(watched.write),
+            every_reads: every(watched.read),
+            local: goes_on(settings) && settings.goes_on_elsewhere(),
+            is_written_everywhere: settings.write.needs_every_dc(&settings.replication),
+        }
+    }
+
+    fn go_on(self) -> bool {
+        self.every_writes || self.every_reads || self.local
+    }
+
+    /// None is: refused.
+    fn for_writes(self, standing: Standing, span: Span) -> Option<Variants> {
+        match (standing.state, span) {
+            (DcState::Whole, _) => Some(Variants::Usual),
+            // Whoever refuses what needs every data centre does so whatever else goes on.
+            (_, Span::Every) if !self.every_writes => Some(Variants::Usual),
+            (DcState::Degraded, Span::Local) if !self.local && !standing.is_in_local_dc => None,
+            (DcState::Degraded, _) => Some(Variants::Degraded),
+            (DcState::Recovering, Span::Every) => Some(Variants::Usual),
+            (DcState::Recovering, _) => Some(Variants::Everywhere),
+        }
+    }
+
+    fn for_reads(self, standing: Standing, span: Span) -> Option<Variants> {
+        match (standing.state, span) {
+            (DcState::Whole, _) => Some(Variants::Usual),
+            (DcState::Degraded, Span::Local) if !self.local && !standing.is_in_local_dc => None,
+            (DcState::Degraded, Span::Every) if self.every_reads => Some(Variants::Degraded),
+            // Somebody may have written to the data centre that was thought to be lost until a moment ago.
+            (DcState::Recovering, Span::Local) if !self.is_written_everywhere => Some(Variants::Everywhere),
+            (DcState::Degraded | DcState::Recovering, _) => Some(Variants::Surviving),
+        }
+    }
+
+    fn for_decisions(self, standing: Standing) -> Option<Variants> {
+        match standing.state {
+            DcState::Whole => Some(Variants::Usual),
+            DcState::Degraded if standing.is_at_home => Some(Variants::Degraded),
+            // What is read elsewhere would not see it.
+            DcState::Degraded => None,
+            DcState::Recovering if self.is_written_everywhere => Some(Variants::Usual),
+            DcState::Recovering => Some(Variants::Everywhere),
+        }
+    }
+
+    fn may_degrade(self, failure: &Failure, span: Span, of: StatementKind, sent: Variants) -> bool {
+        match (sent, span) {
+            (Variants::Everywhere, _) => self.go_on() && failure.lacks_replicas(),
+            (Variants::Usual, Span::Every) => {
+                let may = if of == StatementKind::Read { self.every_reads } else { self.every_writes };
+                may && failure.lacks_replicas()
+            }
+            // A decision is made at home, wherever that is.
+            (Variants::Usual, Span::Local) if of == StatementKind::Decision => false,
+            (Variants::Usual, Span::Local) => self.local && failure.lacks_dc(),
+            _ => false,
+        }
     }
 }
 
@@ -188,52 +358,58 @@ impl Drop for Watch {
 impl Statements {
     async fn prepare(
         cluster: &Cluster,
+        surviving: &Surviving,
         settings: &CassandraSettings,
         keyspace: &str,
     ) -> Result<Self, ConnectError> {
-        let prepare = async |name: &'static str, cql: &str| {
+        let prepare = async |name: &'static str, cql: &str, level, profile| {
             let cql = cql.replace("{}", keyspace);
             let mut prepared = cluster.prepare(name, &cql).await?;
-            prepared.set_consistency(Consistency::LocalQuorum);
+            prepared.set_consistency(level);
             prepared.set_is_idempotent(true);
-            prepared.set_execution_profile_handle(Some(cluster.local_profile()));
+            prepared.set_execution_profile_handle(Some(profile));
             prepared.set_page_size(OWED_PAGE_ROWS);
+            prepared.set_request_timeout(Some(attempt_timeout(settings)));
             Ok::<_, ConnectError>(prepared)
         };
-        // What went on in the surviving data centre stands there, and only there for certain.
-        let prepare_surviving = async |name, cql: &str| {
-            let mut prepared = prepare(name, cql).await?;
-            prepared.set_execution_profile_handle(Some(cluster.surviving_profile()));
-            Ok::<_, ConnectError>(prepared)
+        let at_surviving =
+            async |name, cql| prepare(name, cql, Consistency::LocalQuorum, surviving.profile()).await;
+        // What is over is over in every data centre, or the next one to ask another would begin anew.
+        let everywhere =
+            async |name, cql| prepare(name, cql, Consistency::EachQuorum, cluster.anywhere_profile()).await;
+        let in_each_dc = |statement: &PreparedStatement| {
+            let in_dc = |dc: &String| {
+                let mut statement = statement.clone();
+                statement.set_execution_profile_handle(Some(cluster.profile_of(dc)));
+                (dc.clone(), statement)
+            };
+            settings.replication.keys().map(in_dc).collect::<Vec<_>>()
         };
-        let recorded = prepare("recorded", "SELECT value FROM {}.state WHERE name = ?").await?;
-        let recorded_in = |dc: &String| {
-            let mut recorded = recorded.clone();
-            recorded.set_execution_profile_handle(Some(cluster.home_profile(dc)));
-            recorded
-        };
-        let mut probe = prepare("probe", "INSERT INTO {}.state (name, value, at) VALUES (?, ?, ?)").await?;
-        let probed =
-            if settings.write.needs_every_dc(&settings.replication) { settings.write } else { settings.read };
-        probe.set_consistency(consistency(probed));
+        let recorded = at_surviving("recorded", "SELECT value FROM {}.state WHERE name = ?").await?;
+        let owed = at_surviving("owed", "SELECT key FROM {}.owed WHERE shard = ?").await?;
+        // Who cannot reach the local data centre is not whole, whatever others can.
+        let mut probe = prepare(
+            "probe",
+            "INSERT INTO {}.state (name, value, at) VALUES (?, ?, ?)",
+            Consistency::EachQuorum,
+            cluster.local_profile(),
+        )
+        .await?;
         probe.set_is_idempotent(false);
         Ok(Self {
-            owe: prepare("owe", "INSERT INTO {}.owed (shard, key) VALUES (?, ?) USING TIMESTAMP ?").await?,
-            owed: prepare_surviving("owed", "SELECT key FROM {}.owed WHERE shard = ?").await?,
-            pay: prepare_surviving(
-                "pay",
-                "DELETE FROM {}.owed USING TIMESTAMP ? WHERE shard = ? AND key = ?",
-            )
-            .await?,
-            record: prepare(
+            owe: at_surviving("owe", "INSERT INTO {}.owed (shard, key) VALUES (?, ?) USING TIMESTAMP ?")
+                .await?,
+            owed: in_each_dc(&owed).into_iter().map(|(_, owed)| owed).collect(),
+            pay: everywhere("pay", "DELETE FROM {}.owed USING TIMESTAMP ? WHERE shard = ? AND key = ?")
+                .await?,
+            record: at_surviving(
                 "record",
                 "INSERT INTO {}.state (name, value, at) VALUES (?, ?, ?) USING TIMESTAMP ?",
             )
             .await?,
-            recorded: settings.replication.keys().map(recorded_in).collect(),
+            recorded: in_each_dc(&recorded),
             // What is recorded since then stays.
-            clear: prepare_surviving("clear", "DELETE FROM {}.state USING TIMESTAMP ? WHERE name = ?")
-                .await?,
+            clear: everywhere("clear", "DELETE FROM {}.state USING TIMESTAMP ? WHERE name = ?").await?,
             probe,
         })
     }
@@ -241,57 +417,114 @@ impl Statements {
 
 impl Shared {
     fn state(&self) -> DcState {
-        match self.state.load(Ordering::Acquire) {
+        self.standing().state
+    }
+
+    fn set(&self, state: DcState) {
+        self.state.store(state as u8, Ordering::SeqCst);
+        self.meter.degraded(state != DcState::Whole);
+    }
+
+    fn standing(&self) -> Standing {
+        let state = match self.state.load(Ordering::SeqCst) {
             1 => DcState::Degraded,
             2 => DcState::Recovering,
-            _ => DcState::Whole,
+            // The data centre that went on some other time says nothing.
+            _ => return Standing { state: DcState::Whole, is_in_local_dc: true, is_at_home: true },
+        };
+        Standing {
+            state,
+            is_in_local_dc: self.surviving.is(self.cluster.local_dc()),
+            is_at_home: self.surviving.is(&self.is_at_home_in),
         }
     }
 
-    fn set(&self, state: DcState) -> DcState {
-        let before = self.state();
-        self.state.store(state as u8, Ordering::Release);
-        self.meter.degraded(state != DcState::Whole);
-        before
+    fn refused(&self) -> Failure {
+        Failure::refused(format!(
+            "the data centre {} is lost, and the policy refuses {} then (on_dc_loss)",
+            self.cluster.local_dc(),
+            self.entity
+        ))
     }
 
-    async fn degrade(&self, failure: &Failure) {
-        let Some(statements) = &self.statements else { return };
-        self.cluster.ask_surviving(None);
-        if self.set(DcState::Degraded) == DcState::Degraded {
-            return;
+    fn undecidable(&self) -> Failure {
+        Failure::refused(format!(
+            "{} are decided in the data centre {}, which is lost: nobody else may decide in its place",
+            self.entity, self.is_at_home_in
+        ))
+    }
+
+    async fn degrade(&self, failure: &Failure, span: Span) -> Result<(), Failure> {
+        let Some(statements) = &self.statements else { return Ok(()) };
+        let _changing = self.changing.lock().await;
+        // Where it has gone on before stands what only that one has: then there, or nowhere.
+        match self.state() {
+            DcState::Degraded => return Ok(()),
+            DcState::Recovering => {}
+            DcState::Whole => {
+                let Some(dc) = self.left(statements, span).await else {
+                    return Err(Failure::refused(format!("{failure}; no other data centre answers")));
+                };
+                self.surviving.set(&dc);
+            }
         }
+        // Whoever comes after a crash has to know that something is owed.
+        self.record(statements).await?;
+        self.set(DcState::Degraded);
         tracing::warn!(
             entity = %self.entity,
+            surviving = %self.surviving.dc(),
             reason = %failure,
             "a data centre is lost: written at LOCAL_QUORUM until it is back and has what was written meanwhile"
         );
-        if let Err(error) = self.record(statements).await {
-            tracing::warn!(entity = %self.entity, %error, "that could not be written down for the other instances yet");
+        Ok(())
+    }
+
+    /// A data centre that answers, the local one first: unless that is the one which does not.
+    async fn left(&self, statements: &Statements, span: Span) -> Option<String> {
+        let local = self.cluster.local_dc();
+        let others = statements.recorded.iter().filter(|(dc, _)| dc != local);
+        let here = statements.recorded.iter().filter(|(dc, _)| dc == local && span == Span::Every);
+        for (dc, recorded) in here.chain(others) {
+            if self.cluster.session().execute_unpaged(recorded, (DEGRADED,)).await.is_ok() {
+                return Some(dc.clone());
+            }
         }
+        None
     }
 
     async fn record(&self, statements: &Statements) -> Result<(), Failure> {
         let now = CqlTimestamp(stamps::real_now().as_millis());
-        let record = (DEGRADED, self.cluster.surviving_dc(), now, self.cluster.stamps().next());
+        let record = (DEGRADED, self.surviving.dc(), now, self.cluster.stamps().next());
         self.cluster.session().execute_unpaged(&statements.record, record).await?;
         Ok(())
     }
 
+    /// Follows what others have written down.
+    async fn learn(&self, statements: &Statements) -> Result<(), Failure> {
+        let Some(surviving) = self.recorded(statements).await? else { return Ok(()) };
+        let _changing = self.changing.lock().await;
+        if self.state() == DcState::Whole {
+            self.surviving.set(&surviving);
+            self.set(DcState::Recovering);
+        }
+        Ok(())
+    }
+
     /// One look at how things stand, and the next step.
-    async fn look(&self, debts: &dyn Debts) -> Result<(), Failure> {
+    async fn look(&self, debts: &dyn Debts, sweeps: bool) -> Result<(), Failure> {
         let Some(statements) = &self.statements else { return Ok(()) };
         let session = self.cluster.session();
         match self.state() {
             DcState::Whole => {
-                if let Some(surviving) = self.recorded(statements).await? {
-                    self.cluster.ask_surviving(Some(surviving));
-                    self.set(DcState::Recovering);
+                self.learn(statements).await?;
+                if sweeps && self.state() == DcState::Whole {
+                    self.settle_all(statements, debts).await?;
                 }
             }
             DcState::Degraded => {
-                // Nobody is whole again before all know that something is owed: it may have failed before, or somebody who did not
-                // know of it has cleared it away.
+                // Nobody is whole again before all know that something is owed: somebody who did not know of
+                // it may have cleared it away.
                 self.record(statements).await?;
                 let now = CqlTimestamp(stamps::real_now().as_millis());
                 session.execute_unpaged(&statements.probe, (PROBE, "", now)).await?;
@@ -300,13 +533,14 @@ impl Shared {
             }
             DcState::Recovering => {
                 let before = self.cluster.stamps().next();
-                if let Some(surviving) = self.recorded(statements).await? {
-                    self.cluster.ask_surviving(Some(surviving));
-                }
+                // Who began to write while the entity was degraded may owe something yet. Whoever begins now
+                // does not.
+                let nobody_is_late = self.writing.load(Ordering::SeqCst) == 0;
                 // Also when somebody else has found nothing owed: that may have been a moment too early.
                 let settled = self.settle_all(statements, debts).await?;
+                let _changing = self.changing.lock().await;
                 // What was written while this went on is found by looking once more.
-                if settled > 0 || self.state() != DcState::Recovering {
+                if settled > 0 || !nobody_is_late || self.state() != DcState::Recovering {
                     return Ok(());
                 }
                 session.execute_unpaged(&statements.clear, (before, DEGRADED)).await?;
@@ -321,7 +555,7 @@ impl Shared {
     /// all have said so.
     async fn recorded(&self, statements: &Statements) -> Result<Option<String>, Failure> {
         let mut failed = None;
-        for statement in &statements.recorded {
+        for (_, statement) in &statements.recorded {
             let answer = self.cluster.session().execute_unpaged(statement, (DEGRADED,)).await;
             let rows = match answer {
                 Ok(answer) => answer.into_rows_result().ok(),
@@ -342,12 +576,11 @@ impl Shared {
     async fn settle_all(&self, statements: &Statements, debts: &dyn Debts) -> Result<usize, Failure> {
         let session = self.cluster.session();
         let mut settled = 0;
-        for shard in 0..SHARDS {
+        let dcs = statements.owed.len();
+        for (shard, dc) in (0..SHARDS).flat_map(|shard| (0..dcs).map(move |dc| (shard, dc))) {
             loop {
-                let result = session
-                    .execute_single_page(&statements.owed, (shard,), scylla::response::PagingState::start())
-                    .await?
-                    .0;
+                let owed = &statements.owed[dc];
+                let result = session.execute_single_page(owed, (shard,), PagingState::start()).await?.0;
                 let Ok(rows) = result.into_rows_result() else { break };
                 let keys: Vec<Vec<u8>> =
                     rows.rows::<(Vec<u8>,)>().into_iter().flatten().flatten().map(|(key,)| key).collect();
@@ -381,4 +614,116 @@ impl Shared {
 fn shard_of(key: &[u8]) -> i8 {
     let sum = key.iter().fold(0u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(*byte));
     (sum % SHARDS.unsigned_abs()).cast_signed()
+}
+
+#[cfg(test)]
+mod tests {
+    use mobimir_core::policy::{BUILT_IN, Policy};
+    use scylla::errors::{DbError, ExecutionError, RequestAttemptError};
+
+    use super::*;
+
+    const ORDERS: Rules =
+        Rules { every_writes: true, every_reads: false, local: true, is_written_everywhere: true };
+    const CARTS: Rules =
+        Rules { every_writes: false, every_reads: false, local: true, is_written_everywhere: false };
+    /// Carts that refuse, of orders that go on.
+    const COVERS: Rules = Rules { every_writes: true, local: false, ..CARTS };
+    const REFUSES: Rules = Rules { every_writes: false, ..COVERS };
+
+    const WHOLE: Standing = Standing { state: DcState::Whole, is_in_local_dc: true, is_at_home: true };
+    const HERE: Standing = Standing { state: DcState::Degraded, ..WHOLE };
+    const ELSEWHERE: Standing =
+        Standing { state: DcState::Degraded, is_in_local_dc: false, is_at_home: false };
+    const BACK: Standing = Standing { state: DcState::Recovering, ..ELSEWHERE };
+
+    fn unreachable() -> Failure {
+        Failure::from(ExecutionError::EmptyPlan)
+    }
+
+    fn too_few_alive() -> Failure {
+        let (consistency, required, alive) = (Consistency::LocalQuorum, 2, 1);
+        let error = DbError::Unavailable { consistency, required, alive };
+        Failure::from(ExecutionError::LastAttemptError(RequestAttemptError::DbError(error, String::new())))
+    }
+
+    #[test]
+    fn the_shipped_policies_say_what_goes_on() {
+        let rules = |policy: &str, entity| {
+            let text = BUILT_IN.iter().find(|built_in| built_in.name == policy).unwrap().text;
+            let policy = Policy::parse(text, policy).unwrap();
+            let settings = policy.placement(entity).unwrap().cassandra.clone().unwrap();
+            Rules::of(&settings, &settings)
+        };
+        assert_eq!(rules("default", Entity::Orders), ORDERS);
+        assert_eq!(rules("default", Entity::Carts), CARTS);
+        assert_eq!(rules("default", Entity::Sessions), CARTS);
+        assert_eq!(rules("status-log", Entity::Sessions), CARTS);
+        assert!(!rules("quorum", Entity::Carts).go_on(), "there is one data centre only");
+    }
+
+    #[test]
+    fn nobody_answers_for_the_local_data_centre_before_that_is_declared() {
+        for rules in [ORDERS, CARTS, COVERS, REFUSES] {
+            for span in [Span::Local, Span::Every, Span::Any] {
+                assert_eq!(rules.for_writes(WHOLE, span), Some(Variants::Usual));
+                assert_eq!(rules.for_reads(WHOLE, span), Some(Variants::Usual));
+            }
+            assert_eq!(rules.for_decisions(WHOLE), Some(Variants::Usual));
+        }
+    }
+
+    #[test]
+    fn what_goes_on_is_written_and_read_in_the_same_place() {
+        for rules in [ORDERS, CARTS] {
+            for standing in [HERE, ELSEWHERE] {
+                assert_eq!(rules.for_writes(standing, Span::Local), Some(Variants::Degraded));
+                assert_eq!(rules.for_reads(standing, Span::Local), Some(Variants::Surviving));
+            }
+        }
+        assert_eq!(ORDERS.for_writes(ELSEWHERE, Span::Every), Some(Variants::Degraded));
+        // Carts that refuse are not read where orders go on, but next to it.
+        assert_eq!(COVERS.for_writes(ELSEWHERE, Span::Every), Some(Variants::Degraded));
+        assert_eq!(COVERS.for_writes(ELSEWHERE, Span::Local), None);
+        assert_eq!(COVERS.for_reads(ELSEWHERE, Span::Local), None);
+        assert_eq!(COVERS.for_writes(HERE, Span::Local), Some(Variants::Degraded));
+        assert_eq!(COVERS.for_reads(HERE, Span::Local), Some(Variants::Surviving));
+    }
+
+    #[test]
+    fn while_it_recovers_no_write_and_no_read_misses_another() {
+        assert_eq!(CARTS.for_writes(BACK, Span::Local), Some(Variants::Everywhere));
+        assert_eq!(CARTS.for_reads(BACK, Span::Local), Some(Variants::Everywhere));
+        assert_eq!(ORDERS.for_writes(BACK, Span::Every), Some(Variants::Usual));
+        assert_eq!(ORDERS.for_reads(BACK, Span::Local), Some(Variants::Surviving));
+        assert_eq!(CARTS.for_decisions(BACK), Some(Variants::Everywhere));
+    }
+
+    #[test]
+    fn nobody_decides_where_home_is_not() {
+        for rules in [ORDERS, CARTS, COVERS] {
+            assert_eq!(rules.for_decisions(ELSEWHERE), None);
+            assert_eq!(rules.for_decisions(HERE), Some(Variants::Degraded));
+        }
+    }
+
+    #[test]
+    fn what_is_late_is_not_lost() {
+        use StatementKind::{Decision, Read, Write};
+        let late = || Failure::timed_out(Duration::from_secs(5));
+        for failure in [unreachable(), too_few_alive()] {
+            assert!(CARTS.may_degrade(&failure, Span::Local, Write, Variants::Usual));
+            assert!(CARTS.may_degrade(&failure, Span::Local, Read, Variants::Usual));
+            assert!(!CARTS.may_degrade(&failure, Span::Local, Decision, Variants::Usual));
+            assert!(!REFUSES.may_degrade(&failure, Span::Local, Write, Variants::Usual));
+            assert!(!COVERS.may_degrade(&failure, Span::Local, Write, Variants::Usual));
+            // It goes on already, in the only place where it may.
+            assert!(!CARTS.may_degrade(&failure, Span::Local, Write, Variants::Degraded));
+            assert!(!CARTS.may_degrade(&failure, Span::Local, Read, Variants::Surviving));
+        }
+        assert!(!CARTS.may_degrade(&late(), Span::Local, Write, Variants::Usual));
+        assert!(ORDERS.may_degrade(&too_few_alive(), Span::Every, Write, Variants::Usual));
+        assert!(!ORDERS.may_degrade(&unreachable(), Span::Every, Write, Variants::Usual), "nobody is left");
+        assert!(CARTS.may_degrade(&too_few_alive(), Span::Local, Read, Variants::Everywhere));
+    }
 }

@@ -18,6 +18,9 @@ pub(crate) struct Failure {
 enum Kind {
     /// No node could be asked.
     NeverSent,
+    /// It was not sent: there was no room among the requests that a node has of ours, or it would have
+    /// promised too much.
+    NotTried,
     /// The coordinator saw too few replicas alive and asked nobody.
     TooFewReplicas,
     /// The coordinator did not take it on.
@@ -56,7 +59,7 @@ fn of_attempt(error: &RequestAttemptError) -> Kind {
             DbError::Other(_) => Kind::NoAnswer { of_replicas: true },
             _ => Kind::Wrong,
         },
-        RequestAttemptError::UnableToAllocStreamId => Kind::NeverSent,
+        RequestAttemptError::UnableToAllocStreamId => Kind::NotTried,
         RequestAttemptError::SerializationError(_) | RequestAttemptError::CqlRequestSerialization(_) => {
             Kind::Wrong
         }
@@ -68,6 +71,11 @@ impl Failure {
     pub(super) fn timed_out(after: Duration) -> Self {
         let what = format!("no answer within {} ms", after.as_millis());
         Self { kind: Kind::NoAnswer { of_replicas: false }, lost: true, error: None, what }
+    }
+
+    /// It was not even tried, because what it would have promised cannot be kept.
+    pub(super) fn refused(why: String) -> Self {
+        Self { kind: Kind::NotTried, lost: false, error: None, what: why }
     }
 
     #[must_use]
@@ -86,12 +94,12 @@ impl Failure {
     }
 
     pub(super) fn was_never_sent(&self) -> bool {
-        matches!(self.kind, Kind::NeverSent | Kind::TurnedAway | Kind::Wrong) && !self.lost
+        matches!(self.kind, Kind::NeverSent | Kind::NotTried | Kind::TurnedAway | Kind::Wrong) && !self.lost
     }
 
     pub(super) fn is_worth_repeating(&self) -> bool {
         // A pool without connections is refilled only later; too few replicas, though, may be one node's opinion.
-        !matches!(self.kind, Kind::Wrong | Kind::NeverSent)
+        !matches!(self.kind, Kind::Wrong | Kind::NeverSent | Kind::NotTried)
     }
 
     /// Whether replicas were missing, which is what a lost data centre looks like.
@@ -99,9 +107,17 @@ impl Failure {
         matches!(self.kind, Kind::TooFewReplicas | Kind::NoAnswer { of_replicas: true })
     }
 
+    /// Whether the one data centre that was asked is lost: nobody there can be reached, or too few replicas
+    /// are alive. An answer that is late says nothing of the kind, because the others would be as late with
+    /// twice the work.
+    pub(super) fn lacks_dc(&self) -> bool {
+        matches!(self.kind, Kind::NeverSent | Kind::TooFewReplicas)
+    }
+
     pub(super) fn name(&self) -> &'static str {
         match self.kind {
             Kind::NeverSent => "no_node",
+            Kind::NotTried => "not_tried",
             Kind::TooFewReplicas => "too_few_replicas",
             Kind::TurnedAway => "turned_away",
             Kind::NoAnswer { .. } => "no_answer",

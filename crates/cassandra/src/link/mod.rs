@@ -31,7 +31,6 @@ use scylla::{
         query_result::{QueryResult, QueryRowsResult},
     },
     serialize::row::SerializeRow,
-    statement::batch::Batch,
 };
 use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
@@ -53,11 +52,14 @@ pub(crate) use self::{
     failure::Failure,
     meter::{Meter, Meters},
     retry::NothingDone,
-    statement::{BatchOf, Statement, Variants},
+    statement::{BatchOf, Span, Statement, Variants},
 };
 
 /// How often one request is sent in all, if its time allows.
 const ATTEMPTS_MAX: usize = 3;
+/// How often a request learns that a data centre is lost: it may be the usual way that fails, and then that
+/// of recovering.
+const DEGRADED_MAX: usize = 2;
 /// After this long a request is sent once more, if it may be.
 const SPECULATE_AFTER: Duration = Duration::from_secs(1);
 /// Before a request is sent again. Grows with every attempt.
@@ -108,7 +110,7 @@ impl Link {
         watched: &CassandraSettings,
     ) -> Result<Self, crate::ConnectError> {
         let keyspace = cluster.keyspace(entity);
-        let dc = dc::Watch::open(&cluster, entity, watched, &keyspace).await?;
+        let dc = dc::Watch::open(&cluster, entity, &settings, watched, &keyspace).await?;
         let meter = cluster.meter(entity);
         let partitions = PartitionMeters::of(&cluster, entity).await?;
         Ok(Self { cluster, entity, settings, keyspace, dc, meter, partitions })
@@ -149,7 +151,7 @@ impl Link {
     ) -> Result<Statement, crate::ConnectError> {
         let cql = cql.replace("{}", &self.keyspace);
         // Dozens are prepared one after the other, and each would have room of its own on the stack of who opens a store.
-        Box::pin(Statement::prepare(&self.cluster, &self.settings, name, kind, &cql)).await
+        Box::pin(self.prepared(&self.settings, name, kind, &cql)).await
     }
 
     /// A write at another level than the policy gives to the entity.
@@ -161,7 +163,7 @@ impl Link {
     ) -> Result<Statement, crate::ConnectError> {
         let settings = CassandraSettings { write: level, ..self.settings.clone() };
         let cql = cql.replace("{}", &self.keyspace);
-        Box::pin(Statement::prepare(&self.cluster, &settings, name, Write, &cql)).await
+        Box::pin(self.prepared(&settings, name, Write, &cql)).await
     }
 
     /// A read that sees every write that was acknowledged, wherever the writer was, also where the policy lets its own
@@ -173,7 +175,28 @@ impl Link {
     ) -> Result<Statement, crate::ConnectError> {
         let settings = statement::seeing_every_write(&self.settings);
         let cql = cql.replace("{}", &self.keyspace);
-        Box::pin(Statement::prepare(&self.cluster, &settings, name, Read, &cql)).await
+        Box::pin(self.prepared(&settings, name, Read, &cql)).await
+    }
+
+    /// A read that meets whatever was acknowledged in one data centre alone.
+    pub(crate) async fn prepare_everywhere(
+        &self,
+        name: &'static str,
+        cql: &str,
+    ) -> Result<Statement, crate::ConnectError> {
+        let settings = CassandraSettings { read: Level::EachQuorum, ..self.settings.clone() };
+        let cql = cql.replace("{}", &self.keyspace);
+        Box::pin(self.prepared(&settings, name, Read, &cql)).await
+    }
+
+    async fn prepared(
+        &self,
+        settings: &CassandraSettings,
+        name: &'static str,
+        kind: StatementKind,
+        cql: &str,
+    ) -> Result<Statement, crate::ConnectError> {
+        Statement::prepare(&self.cluster, self.dc.surviving(), settings, name, kind, cql).await
     }
 
     /// When it is certain that nobody works any more at what was begun then, in microseconds.
@@ -183,7 +206,7 @@ impl Link {
 
     /// A batch of prepared statements of one partition, built once. Over several partitions see [`Link::write_all`].
     pub(crate) fn batch(&self, name: &'static str, of: &[&Statement]) -> BatchOf {
-        BatchOf::new(&self.cluster, &self.settings, name, of)
+        BatchOf::new(&self.cluster, self.dc.surviving(), &self.settings, name, of)
     }
 
     pub(crate) async fn read(
@@ -193,7 +216,7 @@ impl Link {
     ) -> StoreResult<QueryRowsResult> {
         let (session, values) = (self.session(), &values);
         let send = |variant| session.execute_unpaged(statement.at(variant), values);
-        rows(self.read_with(statement.name(), send).await?)
+        rows(self.read_with(statement, send).await?)
     }
 
     /// One page of a read that may be long, and where it goes on.
@@ -221,7 +244,7 @@ impl Link {
             let from = from.clone();
             async move { session.execute_single_page(&prepared, values, from).await }
         };
-        let (result, state) = self.read_with(statement.name(), send).await?;
+        let (result, state) = self.read_with(statement, send).await?;
         let next = match state {
             PagingStateResponse::HasMorePages { state } => Some(state),
             PagingStateResponse::NoMorePages => None,
@@ -231,19 +254,22 @@ impl Link {
 
     async fn read_with<T: Answer, F: Sending<T>>(
         &self,
-        name: &'static str,
+        statement: &Statement,
         send: impl Fn(Variants) -> F + Sync,
     ) -> StoreResult<T> {
-        let mut variant = self.dc.for_reads();
+        let (name, span) = (statement.name(), statement.span());
+        let mut degraded = 0;
         loop {
-            match self.attempts(name, Read, || send(variant)).await {
+            let variant = self.dc.for_reads(span).map_err(|failure| failure.of_read(name))?;
+            let failure = match self.attempts(name, Read, || send(variant)).await {
                 Ok(result) => return Ok(result),
-                Err(failure) if variant == Variants::Usual && self.dc.degrades_reads(&failure) => {
-                    self.dc.degrade(&failure).await;
-                    variant = Variants::Degraded;
-                }
-                Err(failure) => return Err(failure.of_read(name)),
+                Err(failure) => failure,
+            };
+            degraded += 1;
+            if degraded > DEGRADED_MAX || !self.dc.may_degrade(&failure, span, Read, variant) {
+                return Err(failure.of_read(name));
             }
+            self.dc.degrade(&failure, span).await.map_err(|failure| failure.of_read(name))?;
         }
     }
 
@@ -265,7 +291,7 @@ impl Link {
         statement: &Statement,
         values: impl SerializeRow + Sync,
     ) -> StoreResult<()> {
-        let (prepared, values) = (&statement.of_all_replicas(), &values);
+        let (prepared, values) = (statement.of_all_replicas(), &values);
         let send = || self.session().execute_unpaged(prepared, values);
         let sent = self.attempts("of_all_replicas", Read, send).await;
         sent.map(|_| ()).map_err(|failure| failure.of_read(statement.name()))
@@ -279,10 +305,22 @@ impl Link {
         owed: Owed,
     ) -> StoreResult<()> {
         let (session, values) = (self.session(), &values);
-        self.write_with(statement.name(), owed, |variant| {
+        self.write_with(statement.name(), statement.span(), owed, |variant| {
             session.execute_unpaged(statement.at(variant), values)
         })
         .await
+    }
+
+    /// Writes in every data centre, which is how one that was lost gets what it lacks.
+    pub(crate) async fn write_everywhere(
+        &self,
+        statement: &Statement,
+        values: impl SerializeRow + Sync,
+    ) -> StoreResult<()> {
+        let (prepared, values) = (statement.at(Variants::Everywhere), &values);
+        let send = || self.session().execute_unpaged(prepared, values);
+        let sent = self.attempts(statement.name(), Write, send).await;
+        sent.map(|_| ()).map_err(|failure| failure.of_write(statement.name()))
     }
 
     /// Writes rows at the same time, in whatever partitions they are. When it fails, some may be there.
@@ -321,34 +359,43 @@ impl Link {
         owed: Owed,
     ) -> StoreResult<()> {
         let session = self.session();
-        self.write_with(batch.name(), owed, |variant| session.batch(batch.at(variant), rows)).await
+        self.write_with(batch.name(), batch.span(), owed, |variant| session.batch(batch.at(variant), rows))
+            .await
     }
 
     async fn write_with<F: Sending<QueryResult>>(
         &self,
         name: &'static str,
+        span: Span,
         owed: Owed,
         send: impl Fn(Variants) -> F + Sync,
     ) -> StoreResult<()> {
         let mut lost = false;
-        if self.dc.for_writes() == Variants::Usual {
-            match self.attempts(name, Write, || send(Variants::Usual)).await {
-                Ok(_) => return Ok(()),
-                Err(failure) if self.dc.degrades_writes(&failure) => {
-                    lost = failure.may_have_happened();
-                    self.dc.degrade(&failure).await;
-                }
-                Err(failure) => return Err(failure.of_write(name)),
+        let mut degraded = 0;
+        loop {
+            let of_write = |failure: Failure| failure.lost_before(lost).of_write(name);
+            let (variant, writing) = self.dc.for_writes(span).map_err(of_write)?;
+            if writing.is_some() {
+                self.dc.owe(&owed).await.map_err(of_write)?;
             }
-        }
-        // What is owed is written down before anybody can rely on the write.
-        let outcome = match self.dc.owe(owed).await {
-            Ok(()) => self.attempts(name, Write, || send(Variants::Degraded)).await,
-            Err(failure) => Err(failure),
-        };
-        match outcome {
-            Ok(_) => Ok(()),
-            Err(failure) => Err(failure.lost_before(lost).of_write(name)),
+            let failure = match self.attempts(name, Write, || send(variant)).await {
+                Ok(_) if writing.is_some() => {
+                    return self
+                        .dc
+                        .owe(&owed)
+                        .await
+                        .map_err(|failure| failure.lost_before(true).of_write(name));
+                }
+                Ok(_) => return Ok(()),
+                Err(failure) => failure,
+            };
+            degraded += 1;
+            if degraded > DEGRADED_MAX || !self.dc.may_degrade(&failure, span, Write, variant) {
+                return Err(of_write(failure));
+            }
+            lost |= failure.may_have_happened();
+            let degraded = self.dc.degrade(&failure, span).await;
+            degraded.map_err(|failure| failure.lost_before(lost).of_write(name))?;
         }
     }
 
@@ -359,9 +406,9 @@ impl Link {
         values: impl SerializeRow + Sync,
         owed: Owed,
     ) -> StoreResult<Decided> {
-        let variant = self.decision_variant(owed).await?;
-        let (prepared, values) = (statement.at(variant), &values);
-        self.decided(statement.name(), || self.session().execute_unpaged(prepared, values)).await
+        let (name, span, values) = (statement.name(), statement.span(), &values);
+        let send = |variant| self.session().execute_unpaged(statement.at(variant), values);
+        self.decide_with(name, span, owed, send).await
     }
 
     /// The same with several statements of one partition.
@@ -371,9 +418,8 @@ impl Link {
         rows: &[impl SerializeRow + Sync],
         owed: Owed,
     ) -> StoreResult<Decided> {
-        let variant = self.decision_variant(owed).await?;
-        let (name, batch): (_, &Batch) = (batch.name(), batch.at(variant));
-        self.decided(name, || self.session().batch(batch, rows)).await
+        let send = |variant| self.session().batch(batch.at(variant), rows);
+        self.decide_with(batch.name(), batch.span(), owed, send).await
     }
 
     /// The same with statements that are put together for this once.
@@ -387,32 +433,42 @@ impl Link {
         self.decide_batch(&self.batch(name, &statements), &rows, owed).await
     }
 
-    async fn decision_variant(&self, owed: Owed) -> StoreResult<Variants> {
-        let variant = self.dc.for_writes();
-        if variant == Variants::Degraded {
-            self.dc.owe(owed).await.map_err(|failure| failure.of_write("owe"))?;
-        }
-        Ok(variant)
-    }
-
-    async fn decided<F: Sending<QueryResult>>(
+    async fn decide_with<F: Sending<QueryResult>>(
         &self,
         name: &'static str,
-        send: impl Fn() -> F + Sync,
+        span: Span,
+        owed: Owed,
+        send: impl Fn(Variants) -> F + Sync,
     ) -> StoreResult<Decided> {
-        match self.attempts(name, Decision, send).await {
-            Ok(result) => Ok(if is_applied(result)? { Decided::Applied } else { Decided::Refused }),
-            // Commit is the last step of a decision: a lack of replicas there leaves it decided.
-            Err(failure) => {
-                if self.dc.degrades_writes(&failure) {
-                    self.dc.degrade(&failure).await;
+        let (variant, writing) = self.dc.for_decisions(&owed.0).await?;
+        if writing.is_some() {
+            self.dc.owe(&owed).await.map_err(|failure| failure.of_write("owe"))?;
+        }
+        let failure = match self.attempts(name, Decision, || send(variant)).await {
+            Ok(result) => {
+                if !is_applied(result)? {
+                    return Ok(Decided::Refused);
                 }
-                if failure.was_never_sent() {
-                    Err(failure.of_write(name))
-                } else {
-                    Ok(Decided::Lost(Box::new(failure)))
-                }
+                return Ok(match writing {
+                    Some(_) => match self.dc.owe(&owed).await {
+                        Ok(()) => Decided::Applied,
+                        Err(failure) => Decided::Lost(Box::new(failure)),
+                    },
+                    None => Decided::Applied,
+                });
             }
+            Err(failure) => failure,
+        };
+        // Commit is the last step of a decision: a lack of replicas there leaves it decided.
+        if self.dc.may_degrade(&failure, span, Decision, variant)
+            && let Err(error) = self.dc.degrade(&failure, span).await
+        {
+            tracing::debug!(entity = %self.entity, %error, "no other data centre goes on");
+        }
+        if failure.was_never_sent() {
+            Err(failure.of_write(name))
+        } else {
+            Ok(Decided::Lost(Box::new(failure)))
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mobimir_core::policy::{CassandraSettings, Level, SerialLevel, read_sees_write};
+use mobimir_core::policy::{CassandraSettings, Level, OnDcLoss, SerialLevel, read_sees_write};
 use scylla::statement::{
     Consistency, SerialConsistency,
     batch::{Batch, BatchType},
@@ -10,25 +10,40 @@ use scylla::statement::{
 };
 
 use super::log::StatementKind;
-use crate::cluster::{Cluster, ConnectError};
+use crate::cluster::{Cluster, ConnectError, Surviving};
 
 /// How a statement is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variants {
     /// As the policy says.
     Usual,
-    /// At LOCAL_QUORUM, because a data centre is lost.
+    /// At LOCAL_QUORUM in the data centre that goes on, because another is lost.
     Degraded,
     /// As the policy says, but asking the data centre that went on while another was lost.
     Surviving,
+    /// At EACH_QUORUM: what is read or written so meets whatever was acknowledged in one data centre alone.
+    Everywhere,
     /// Reads only: finishes what conditional statements have left open.
     Serial,
+}
+
+/// What the loss of a data centre is to a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Span {
+    /// Needs replicas of the local data centre, and of no other.
+    Local,
+    /// Needs every data centre.
+    Every,
+    /// Does with those that are left.
+    Any,
 }
 
 #[derive(Clone)]
 pub(crate) struct Statement {
     name: &'static str,
     kind: StatementKind,
+    level: Level,
+    span: Span,
     // Stores have dozens of statements, and are made on the stack.
     forms: Box<Forms>,
 }
@@ -39,20 +54,25 @@ struct Forms {
     usual: PreparedStatement,
     degraded: PreparedStatement,
     surviving: PreparedStatement,
+    everywhere: PreparedStatement,
     serial: PreparedStatement,
+    all: PreparedStatement,
 }
 
 /// A batch that is built once and sent with ever new values.
 #[derive(Clone)]
 pub(crate) struct BatchOf {
     name: &'static str,
+    span: Span,
     usual: Batch,
     degraded: Batch,
+    everywhere: Batch,
 }
 
 impl Statement {
     pub(super) async fn prepare(
         cluster: &Cluster,
+        surviving: &Surviving,
         settings: &CassandraSettings,
         name: &'static str,
         kind: StatementKind,
@@ -66,31 +86,51 @@ impl Statement {
         if let Some(log) = cluster.log() {
             usual.set_history_listener(log.clone());
         }
-        let home = kind == StatementKind::Decision;
-        let profile = if home { cluster.home_profile(&settings.home_dc) } else { cluster.local_profile() };
+        let decides = kind == StatementKind::Decision;
+        let reads = matches!(kind, StatementKind::Read | StatementKind::DecidedRead);
+        let level = if reads { settings.read } else { settings.write };
+        // Where nothing goes on without a data centre, what was written everywhere may be read anywhere.
+        let is_read_anywhere =
+            reads && settings.on_dc_loss == OnDcLoss::Refuse && *settings == seeing_every_write(settings);
+        let home = || cluster.profile_of(&settings.home_dc);
+        let profile = match Span::of(level, settings) {
+            _ if decides => home(),
+            Span::Local if !is_read_anywhere => cluster.local_profile(),
+            _ => cluster.anywhere_profile(),
+        };
         usual.set_execution_profile_handle(Some(profile));
-        usual.set_consistency(consistency(match kind {
-            StatementKind::Read | StatementKind::DecidedRead => settings.read,
-            StatementKind::Write | StatementKind::Decision => settings.write,
-        }));
-        let mut degraded = usual.clone();
-        degraded.set_consistency(Consistency::LocalQuorum);
-        let mut surviving = usual.clone();
-        surviving.set_execution_profile_handle(Some(cluster.surviving_profile()));
-        let mut serial = usual.clone();
-        serial.set_consistency(match settings.serial {
-            SerialLevel::Serial => Consistency::Serial,
-            SerialLevel::LocalSerial => Consistency::LocalSerial,
-        });
-        serial.set_execution_profile_handle(Some(cluster.home_profile(&settings.home_dc)));
-        if kind == StatementKind::Read {
-            degraded.set_execution_profile_handle(Some(cluster.surviving_profile()));
-        }
-        Ok(Self { name, kind, forms: Box::new(Forms { usual, degraded, surviving, serial }) })
+        usual.set_consistency(consistency(level));
+        let form = |level, profile| {
+            let mut form = usual.clone();
+            form.set_consistency(level);
+            form.set_execution_profile_handle(Some(profile));
+            form
+        };
+        // Decisions stay at home, whatever is lost.
+        let at_home_or = |other| if decides { home() } else { other };
+        let forms = Forms {
+            degraded: form(Consistency::LocalQuorum, at_home_or(surviving.profile())),
+            surviving: form(consistency(level), surviving.profile()),
+            everywhere: form(Consistency::EachQuorum, at_home_or(cluster.anywhere_profile())),
+            serial: form(
+                match settings.serial {
+                    SerialLevel::Serial => Consistency::Serial,
+                    SerialLevel::LocalSerial => Consistency::LocalSerial,
+                },
+                home(),
+            ),
+            all: form(Consistency::All, cluster.anywhere_profile()),
+            usual,
+        };
+        Ok(Self { name, kind, level, span: Span::of(level, settings), forms: Box::new(forms) })
     }
 
     pub(crate) fn name(&self) -> &'static str {
         self.name
+    }
+
+    pub(super) fn span(&self) -> Span {
+        self.span
     }
 
     pub(super) fn at(&self, variant: Variants) -> &PreparedStatement {
@@ -98,21 +138,21 @@ impl Statement {
             Variants::Usual => &self.forms.usual,
             Variants::Degraded => &self.forms.degraded,
             Variants::Surviving => &self.forms.surviving,
+            Variants::Everywhere => &self.forms.everywhere,
             Variants::Serial => &self.forms.serial,
         }
     }
 
     /// The same read, of all replicas everywhere: what differs is repaired before it answers.
-    pub(crate) fn of_all_replicas(&self) -> PreparedStatement {
-        let mut all = self.forms.usual.clone();
-        all.set_consistency(Consistency::All);
-        all
+    pub(super) fn of_all_replicas(&self) -> &PreparedStatement {
+        &self.forms.all
     }
 }
 
 impl BatchOf {
     pub(super) fn new(
         cluster: &Cluster,
+        surviving: &Surviving,
         settings: &CassandraSettings,
         name: &'static str,
         of: &[&Statement],
@@ -126,31 +166,64 @@ impl BatchOf {
         if let Some(log) = cluster.log() {
             usual.set_history_listener(log.clone());
         }
-        let profile = if decides { cluster.home_profile(&settings.home_dc) } else { cluster.local_profile() };
-        usual.set_execution_profile_handle(Some(profile));
-        usual.set_consistency(consistency(settings.write));
+        // What an order takes out of a cart has another level than the rest, and all of it the same.
+        let level = of.first().map_or(settings.write, |statement| statement.level);
+        let span = Span::of(level, settings);
+        let home = || cluster.profile_of(&settings.home_dc);
+        let [at_usual, at_degraded, at_everywhere] = match span {
+            _ if decides => [home(), home(), home()],
+            Span::Local => [cluster.local_profile(), surviving.profile(), cluster.anywhere_profile()],
+            _ => [cluster.anywhere_profile(), surviving.profile(), cluster.anywhere_profile()],
+        };
+        usual.set_execution_profile_handle(Some(at_usual));
+        usual.set_consistency(consistency(level));
         for statement in of {
             usual.append_statement(statement.forms.usual.clone());
         }
-        let mut degraded = usual.clone();
-        degraded.set_consistency(Consistency::LocalQuorum);
-        Self { name, usual, degraded }
+        let form = |level, profile| {
+            let mut form = usual.clone();
+            form.set_consistency(level);
+            form.set_execution_profile_handle(Some(profile));
+            form
+        };
+        Self {
+            name,
+            span,
+            degraded: form(Consistency::LocalQuorum, at_degraded),
+            everywhere: form(Consistency::EachQuorum, at_everywhere),
+            usual,
+        }
     }
 
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
+    pub(super) fn span(&self) -> Span {
+        self.span
+    }
+
     pub(super) fn at(&self, variant: Variants) -> &Batch {
         match variant {
             Variants::Degraded => &self.degraded,
-            _ => &self.usual,
+            Variants::Everywhere => &self.everywhere,
+            Variants::Usual | Variants::Surviving | Variants::Serial => &self.usual,
+        }
+    }
+}
+
+impl Span {
+    fn of(level: Level, settings: &CassandraSettings) -> Self {
+        match level {
+            level if level.is_local() => Self::Local,
+            level if level.needs_every_dc(&settings.replication) => Self::Every,
+            _ => Self::Any,
         }
     }
 }
 
 /// So that one node that hangs does not use up all the time there is.
-fn attempt_timeout(settings: &CassandraSettings) -> Duration {
+pub(super) fn attempt_timeout(settings: &CassandraSettings) -> Duration {
     Duration::from_millis(settings.timeout.as_ms().unsigned_abs() * 3 / 5)
 }
 

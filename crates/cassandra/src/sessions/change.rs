@@ -77,12 +77,21 @@ impl Inner {
     async fn decide(&self, stored: &Session, session: &Session) -> StoreResult<bool> {
         let ours = fresh_id();
         let mut was_lost = None;
+        let mut is_brought = false;
         for attempt in 0..DECISIONS_MAX {
             let columns = SessionRow::new(session, Some(stored), self.buckets, ours);
             let row = UpdateRow { session: columns, expected: Some(stored.version.0.cast_signed()) };
             match self.link.decide(&self.update, row, debts::owed(session, None)).await {
                 Ok(Decided::Applied) => return Ok(true),
-                Ok(Decided::Refused) if was_lost.is_none() => return Ok(false),
+                Ok(Decided::Refused) if was_lost.is_none() => {
+                    // It may have been written elsewhere, and never have arrived where sessions are decided.
+                    if is_brought || !matches!(self.decided(session.id).await, Ok(None)) {
+                        return Ok(false);
+                    }
+                    self.bring(session.id).await?;
+                    is_brought = true;
+                    continue;
+                }
                 // The condition may have failed because of ourselves.
                 Ok(Decided::Refused) => {}
                 Ok(Decided::Lost(failure)) => was_lost = Some(failure),

@@ -40,7 +40,7 @@ use mobimir_core::{
 };
 use scylla::response::query_result::QueryRowsResult;
 
-pub(crate) use self::rows::COLUMNS;
+pub(crate) use self::rows::{COLUMNS, selected};
 use self::rows::{
     Batched, InsertRow, ListedRow, RawSession, SessionRow, StoredSession, TokenRow, UnmergedRow,
 };
@@ -67,6 +67,10 @@ struct Inner {
     sees_writes: bool,
     insert: Statement,
     read: Statement,
+    /// What stands in any data centre, with its stamps: to be written in the others.
+    written: Statement,
+    token_written: Statement,
+    use_again: Statement,
     update: Statement,
     list: Statement,
     listed: Statement,
@@ -163,12 +167,27 @@ impl Inner {
         let (buckets, home) = (settings.buckets.unwrap_or_default(), settings.home_dc.as_str());
         let sees_writes =
             read_sees_write((settings.write, home), (settings.read, home), &settings.replication);
-        let set = cql::set_session();
+        let (set, by_id) = (cql::set_session(), cql::read_session());
         Ok(Self {
             buckets,
             sees_writes,
             insert: link.prepare("insert", Write, &cql::insert_session()).await?,
-            read: link.prepare("read", Read, &cql::read_session()).await?,
+            read: link.prepare("read", Read, &by_id).await?,
+            written: link.prepare_everywhere("written", &by_id).await?,
+            token_written: link
+                .prepare_everywhere(
+                    "token_written",
+                    "SELECT session_id, expires_at, used_by, WRITETIME(session_id), WRITETIME(used_by) \
+                    FROM {}.refresh_tokens WHERE hash = ?",
+                )
+                .await?,
+            use_again: link
+                .prepare(
+                    "use_again",
+                    Write,
+                    "UPDATE {}.refresh_tokens USING TTL ? AND TIMESTAMP ? SET used_by = ? WHERE hash = ?",
+                )
+                .await?,
             update: link
                 .prepare(
                     "update",

@@ -11,7 +11,7 @@ use mobimir_core::{
         Backlog, Facts, Found, InTable, Mark, Movable, Place, Range, Row, Rows, Scanned, SessionKey,
         SessionSide, Side, Whole, WholeSession,
     },
-    ports::StoreResult,
+    ports::{StoreError, StoreResult},
     secret::SecretHash,
     time::Timestamp,
 };
@@ -25,6 +25,7 @@ use super::{
     unmerged::SLOTS,
 };
 use crate::{
+    DcState,
     link::Decided,
     outbox::OutboxKey,
     scans::{self, KeyBytes, apart, decoded, key_place, no_table},
@@ -149,6 +150,11 @@ impl Movable<WholeSession> for CassandraSessions {
 
     async fn remove(&self, table: &'static str, row: &Row<SessionKey>) -> StoreResult<()> {
         let Inner { link, copies, .. } = &*self.inner;
+        // That something is gone is not brought over.
+        if link.dc_state() != DcState::Whole && !link.settings().read_repair {
+            let what = format!("Cassandra, {table}: nothing is erased while a data centre is lost");
+            return Err(StoreError::Unavailable { what, source: None });
+        }
         let (stamp, owed, mut key) = (link.stamps().next(), row.key.owed(), KeyBytes(&row.place.0));
         let decided = match (table, row.key) {
             (SESSIONS, SessionKey::Session(id)) => {

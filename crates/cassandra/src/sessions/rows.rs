@@ -40,6 +40,11 @@ pub(crate) const COLUMNS: [&str; 14] = [
     "changed_by",
 ];
 
+/// What is asked of a session: [`RawSession`].
+pub(crate) fn selected() -> String {
+    format!("{}, WRITETIME(version) AS written_us", COLUMNS.join(", "))
+}
+
 const LIVE: &str = "live";
 const REVOKED: &str = "revoked";
 const CLOSED: &str = "closed";
@@ -115,6 +120,14 @@ pub(super) struct UpdateRow<'a> {
     pub(super) session: SessionRow<'a>,
     /// None where there is no session yet.
     pub(super) expected: Option<i64>,
+}
+
+impl<'a> InsertRow<'a> {
+    /// What is stored, once more and exactly as it was written then, emptiness included.
+    pub(super) fn again(stored: &'a StoredSession, buckets: u16) -> Self {
+        let changed_by = stored.changed_by.unwrap_or_default();
+        Self { session: SessionRow::whole(&stored.session, buckets, changed_by), stamp: stored.written_us }
+    }
 }
 
 impl<'a> SessionRow<'a> {
@@ -249,7 +262,7 @@ impl UnmergedRow {
         })
     }
 
-    fn values(&self) -> impl Bound {
+    pub(super) fn values(&self) -> impl Bound {
         let version = self.version.0.cast_signed();
         (slot(self.closed_at), at(self.closed_at), self.session.0, version, self.ttl_s, self.stamp)
     }
@@ -301,6 +314,7 @@ pub(super) struct RawSession<'a> {
     expires_at: Option<CqlTimestamp>,
     version: Option<i64>,
     changed_by: Option<Uuid>,
+    written_us: Option<i64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -308,12 +322,14 @@ pub(super) struct StoredSession {
     pub(super) session: Session,
     /// Of the write that made it so.
     pub(super) changed_by: Option<Uuid>,
+    /// The stamp of all its columns: every write writes all that are not empty.
+    pub(super) written_us: i64,
 }
 
 impl StoredSession {
     pub(super) fn decode(id: SessionId, raw: RawSession<'_>) -> StoreResult<Self> {
         let session = raw.session(id).ok_or_else(|| damaged_session(id))?;
-        Ok(Self { session, changed_by: raw.changed_by })
+        Ok(Self { session, changed_by: raw.changed_by, written_us: raw.written_us.unwrap_or_default() })
     }
 }
 

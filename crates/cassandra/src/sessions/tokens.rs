@@ -69,7 +69,12 @@ impl Inner {
                 }
                 Some(StoredToken { used_by: Some(_), .. }) => return Ok(RefreshUse::Again(token.session)),
                 None if token.expires_at <= stamps::real_now() => return Ok(RefreshUse::Unknown),
-                None | Some(_) => pause(attempt).await,
+                // It may have been given out elsewhere, and never have arrived where tokens are decided.
+                None => match self.bring_token(hash).await {
+                    Err(error) if was_lost.is_some() => return Err(unknown(error)),
+                    brought => brought?,
+                },
+                Some(_) => pause(attempt).await,
             }
         }
         Err(match was_lost {

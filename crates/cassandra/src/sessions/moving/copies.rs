@@ -59,8 +59,8 @@ impl Copies {
             link.prepare_seeing(name, &format!("SELECT {columns} FROM {{}}.{table} WHERE {part}")).await
         };
         let session_key = if is_shared { "bucket" } else { "bucket, session_id" };
-        let columns = rows::COLUMNS.join(", ");
-        let session = format!("SELECT {columns} FROM {{}}.sessions WHERE bucket = ? AND session_id = ?");
+        let session =
+            format!("SELECT {} FROM {{}}.sessions WHERE bucket = ? AND session_id = ?", rows::selected());
         let token = "SELECT session_id, expires_at, used_by FROM {}.refresh_tokens WHERE hash = ?";
         Ok(Self {
             session: link.prepare_seeing("whole", &session).await?,

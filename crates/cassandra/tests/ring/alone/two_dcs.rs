@@ -1,4 +1,5 @@
-//! Two data centres, one of them lost: first the other one, then the home of decisions.
+//! Two data centres, one of them lost: first the other one, then the home of decisions. No hints are kept
+//! meanwhile, as if it had been away for longer than they are: what it gets is what was noted as owed.
 
 use std::{sync::Arc, time::Instant};
 
@@ -8,9 +9,12 @@ use axum::{
 };
 use mobimir_cassandra::DcState;
 use mobimir_core::{
+    cart::{self, CartChange, Effect, Owner},
+    id::{self, ChangeId, ProductId, SessionId},
     order::{OrderStatus, StatusChange},
     policy::{Level, OnDcLoss, Policy, Replication},
-    ports::{CartStore, OrderStore, SessionStore, StoreError, Transition},
+    ports::{CartStore, OrderStore, SessionStore, StoreError, StoreResult, Transition},
+    session::{RefreshToken, RefreshUse, Session, SessionState},
     time::{Clock, SystemClock},
 };
 use mobimir_http::{App, AppState, Backend, Limits};
@@ -19,6 +23,7 @@ use mobimir_shop::{PlaceOrderError, Shop, faults::Faults};
 use serde_json::{Value, json};
 
 use crate::{
+    sessions::{session, token},
     support,
     world::{ENTITIES, World, order_of, order_of_cart},
 };
@@ -54,10 +59,12 @@ fn goes_on() -> Policy {
     policy
 }
 
-/// Orders in every data centre or not at all; carts and sessions wherever they were written.
+/// Orders in every data centre or not at all; carts and sessions in the one next to the shop, or not at all.
 fn refuses() -> Policy {
     let mut policy = policy();
-    if let Some(settings) = policy.orders.placement.cassandra.as_mut() {
+    let Policy { carts, orders, sessions, .. } = &mut policy;
+    let of = [&mut carts.placement, &mut orders.placement, &mut sessions.placement];
+    for settings in of.into_iter().filter_map(|placement| placement.cassandra.as_mut()) {
         settings.on_dc_loss = OnDcLoss::Refuse;
     }
     policy
@@ -108,8 +115,66 @@ async fn signed_up(app: &App) -> String {
     session["token"].as_str().expect("a token").to_owned()
 }
 
-/// Kills all nodes of a data centre, and waits until all of the other know.
+/// Somebody who is logged in, and how the session is refreshed.
+struct LoggedIn {
+    session: Session,
+    token: RefreshToken,
+}
+
+impl LoggedIn {
+    fn new() -> Self {
+        let session = session(SystemClock.now());
+        Self { token: token(&session), session }
+    }
+
+    async fn insert(&self, world: &World) -> StoreResult<()> {
+        world.sessions.insert(self.session.clone(), Some(self.token)).await
+    }
+
+    async fn end(&self, world: &World) -> StoreResult<bool> {
+        let now = SystemClock.now();
+        let version = self.session.version.next(now);
+        let ended = Session { state: SessionState::Revoked { at: now }, version, ..self.session.clone() };
+        world.sessions.update(ended, self.session.version, None).await
+    }
+
+    async fn refresh(&self, world: &World) -> StoreResult<RefreshUse> {
+        world.sessions.use_refresh(self.token.hash, SystemClock.now()).await
+    }
+
+    async fn state(&self, world: &World) -> Option<SessionState> {
+        let found = world.sessions.get(self.session.id, SystemClock.now()).await;
+        found.expect("it can be read").map(|session| session.state)
+    }
+
+    /// Those that are listed for the same user.
+    async fn listed(&self, world: &World) -> Vec<SessionId> {
+        let user = self.session.user().expect("a user's session");
+        let page = world.sessions.by_user(user, None, 10, SystemClock.now()).await;
+        page.expect("a list").items.into_iter().map(|session| session.id).collect()
+    }
+}
+
+async fn add(world: &World, owner: Owner, product: ProductId) -> StoreResult<()> {
+    let now = SystemClock.now();
+    let effect = Effect::Add { product, quantity: 2, zone: None };
+    let change = CartChange { id: ChangeId(id::fresh(now)), at: now, origin: owner, keyed: true, effect };
+    world.carts.append(owner, vec![change], now.plus_s(3_600), now).await
+}
+
+/// What was added in all.
+async fn units(world: &World, owner: Owner, product: ProductId) -> u64 {
+    let cart = world.carts.read(owner, SystemClock.now()).await.expect("a cart can be read");
+    cart.map_or(0, |cart| cart::fold(&cart.changes).quantity(product))
+}
+
+fn is_refused<T>(outcome: &StoreResult<T>) -> bool {
+    matches!(outcome, Err(StoreError::Unavailable { .. }))
+}
+
+/// Kills all nodes of a data centre, and waits until all of the other know. They keep no hints for it.
 fn lose(ring: &Ring, lost: &[u16], left: &[u16]) {
+    left.iter().for_each(|node| drop(ring.nodetool(*node, &["disablehandoff"]).expect("no hints are kept")));
     lost.iter().for_each(|node| ring.kill(*node).expect("a node is killed"));
     for (witness, node) in left.iter().flat_map(|witness| lost.iter().map(move |node| (*witness, *node))) {
         ring.wait_until_seen(witness, node, Sight::Down).expect("it is seen down");
@@ -155,6 +220,16 @@ fn a_data_centre_is_lost_and_comes_back() {
         let usual_there =
             support::connect_in(&ring, &usual_policy, &usual_tables.prefix, None, Some("dc2")).await;
         let usual_there = World::on(usual_there, &usual_policy, clock()).await;
+
+        // Somebody next to the data centre that will be lost, and known in both before.
+        let (refreshed, ended) = (LoggedIn::new(), LoggedIn::new());
+        for logged_in in [&refreshed, &ended] {
+            logged_in.insert(&usual_there).await.expect("both are there");
+            support::until("it is at home", support::PATIENCE, async || {
+                logged_in.state(&usual).await.is_some()
+            })
+            .await;
+        }
 
         // EACH_QUORUM: acknowledged here, and read there at once. If one seemed to be lost meanwhile, it is tried again.
         let (shop, user, product) = (here.shop(Faults::none()), here.user(), here.product(100).await);
@@ -231,6 +306,18 @@ fn a_data_centre_is_lost_and_comes_back() {
         }
         assert_eq!(usual.carts.dc_state(), DcState::Degraded, "the lost one is owed what was ordered");
 
+        // Whoever is next to the lost one goes on in the other, which is the home of decisions.
+        let there_owner = Owner::User(usual.user());
+        let begun = LoggedIn::new();
+        add(&usual_there, there_owner, usual_product).await.expect("carts go on elsewhere");
+        begun.insert(&usual_there).await.expect("sessions go on elsewhere");
+        let first = refreshed.refresh(&usual_there).await.expect("home decides");
+        assert_eq!(first, RefreshUse::First(refreshed.session.id));
+        assert!(ended.end(&usual_there).await.expect("home decides"));
+        assert_eq!(usual_there.carts.dc_state(), DcState::Degraded);
+        assert_eq!(usual_there.sessions.dc_state(), DcState::Degraded);
+        assert_eq!(units(&usual_there, there_owner, usual_product).await, 2);
+
         // It comes back, and gets all it has missed.
         blocking(&|| bring_back(&ring, &dc2));
         support::until("all data centres have everything", support::PATIENCE, async || {
@@ -242,6 +329,19 @@ fn a_data_centre_is_lost_and_comes_back() {
             usual.carts.dc_state() == DcState::Whole
         })
         .await;
+        support::until("it has what was written elsewhere", support::PATIENCE, async || {
+            let states = [usual_there.carts.dc_state(), usual_there.sessions.dc_state()];
+            states.iter().all(|state| *state == DcState::Whole)
+        })
+        .await;
+        assert_eq!(units(&usual_there, there_owner, usual_product).await, 2, "CRT-1");
+        assert_eq!(begun.state(&usual_there).await, Some(SessionState::Live), "SES-3");
+        assert_eq!(begun.listed(&usual_there).await, [begun.session.id]);
+        let state = ended.state(&usual_there).await;
+        assert!(matches!(state, Some(SessionState::Revoked { .. })), "SES-1: {state:?}");
+        let again = refreshed.refresh(&usual_there).await.expect("home decides");
+        assert_eq!(again, RefreshUse::Again(refreshed.session.id), "SES-2");
+
         let ordered = usual_there.carts.read(usual_caller.cart_owner(), SystemClock.now()).await;
         let ordered = ordered.expect("a cart").map(|cart| cart.changes).unwrap_or_default();
         assert_eq!(mobimir_core::cart::fold(&ordered).lines, [], "CRT-4");
@@ -268,8 +368,40 @@ fn a_data_centre_is_lost_and_comes_back() {
         })
         .await;
 
+        support::until(
+            "nobody next to the other has anything to bring over",
+            support::PATIENCE,
+            async || {
+                let states = [there.orders.dc_state(), there.carts.dc_state(), there.sessions.dc_state()];
+                let usual_states =
+                    [usual.orders.dc_state(), usual.carts.dc_state(), usual.sessions.dc_state()];
+                states.iter().chain(&usual_states).all(|state| *state == DcState::Whole)
+            },
+        )
+        .await;
+
         // The home of decisions is lost: orders go on there, decisions wait.
         blocking(&|| lose(&ring, &dc1, &dc2));
+        let (home_owner, met) = (Owner::User(usual.user()), LoggedIn::new());
+        add(&usual, home_owner, usual_product).await.expect("carts go on elsewhere");
+        assert_eq!(units(&usual, home_owner, usual_product).await, 2);
+        met.insert(&usual).await.expect("sessions go on elsewhere");
+        assert_eq!(met.state(&usual).await, Some(SessionState::Live));
+        assert_eq!(usual.carts.dc_state(), DcState::Degraded);
+        assert_eq!(usual.sessions.dc_state(), DcState::Degraded);
+        let undecided = met.refresh(&usual).await;
+        assert!(is_refused(&undecided), "nobody but home uses a token up: {undecided:?}");
+        let undecided = met.end(&usual).await;
+        assert!(is_refused(&undecided), "nobody but home ends a session: {undecided:?}");
+        // Local means local: the other data centre does not answer in its place.
+        let strict_owner = Owner::User(strict.user());
+        let refused = add(&strict, strict_owner, strict_product).await;
+        assert!(is_refused(&refused), "{refused:?}");
+        let refused = strict.carts.read(strict_owner, SystemClock.now()).await;
+        assert!(is_refused(&refused), "{refused:?}");
+        let refused = LoggedIn::new().insert(&strict).await;
+        assert!(is_refused(&refused), "{refused:?}");
+        assert_eq!(strict.carts.dc_state(), DcState::Whole);
         let (shop, user, product) = (there.shop(Faults::none()), there.user(), there.product(100).await);
         let placed =
             shop.place_order(user, "without a home", order_of(product, 1)).await.expect("orders go on").order;
@@ -286,6 +418,21 @@ fn a_data_centre_is_lost_and_comes_back() {
         .await;
         let found = support::answered("it can be read", || here.orders.get(placed.id)).await;
         assert_eq!(found.as_ref(), Some(&placed));
+        support::until("home has what was written elsewhere", support::PATIENCE, async || {
+            let states = [usual.carts.dc_state(), usual.sessions.dc_state()];
+            states.iter().all(|state| *state == DcState::Whole)
+        })
+        .await;
+        // Its nodes are reached a little later than they are there.
+        let read = || usual.carts.read(home_owner, SystemClock.now());
+        let cart = support::answered("home answers", read).await.expect("CRT-1: it is at home");
+        assert_eq!(cart::fold(&cart.changes).quantity(usual_product), 2, "CRT-1");
+        assert_eq!(met.state(&usual).await, Some(SessionState::Live), "SES-3");
+        assert_eq!(met.listed(&usual).await, [met.session.id]);
+        let uses = [met.refresh(&usual).await, met.refresh(&usual).await];
+        let expected = [RefreshUse::First(met.session.id), RefreshUse::Again(met.session.id)];
+        assert_eq!(uses.map(|used| used.expect("home decides")), expected, "SES-2");
+        assert!(met.end(&usual).await.expect("home decides"));
         // Its nodes are reached a little later than they are there.
         let decided = support::until_some("home decides again", async || {
             match there.orders.transition(placed.id, OrderStatus::Confirmed, paid()).await {
