@@ -209,18 +209,19 @@ impl Watch {
     }
 
     /// How to write, and what has to be held until the write is over.
-    pub(super) fn for_writes(&self, span: Span) -> Result<(Variants, Option<Writing<'_>>), Failure> {
+    pub(super) fn for_writes(&self, span: Span) -> Result<(Variants, Option<Writing<'_>>), Box<Failure>> {
         let shared = &*self.shared;
         // Counted before the state is read, which is how whoever changes it knows of all who have seen the
         // one before.
         let writing = Writing::begin(&shared.writing);
-        let variant = shared.rules.for_writes(shared.standing(), span).ok_or_else(|| shared.refused())?;
+        let variant = shared.rules.for_writes(shared.standing(), span);
+        let variant = variant.ok_or_else(|| Box::new(shared.refused()))?;
         Ok((variant, Some(writing).filter(|_| variant == Variants::Degraded)))
     }
 
-    pub(super) fn for_reads(&self, span: Span) -> Result<Variants, Failure> {
+    pub(super) fn for_reads(&self, span: Span) -> Result<Variants, Box<Failure>> {
         let Shared { rules, .. } = &*self.shared;
-        rules.for_reads(self.shared.standing(), span).ok_or_else(|| self.shared.refused())
+        rules.for_reads(self.shared.standing(), span).ok_or_else(|| Box::new(self.shared.refused()))
     }
 
     /// How to decide about what is known under this key, once what is owed of it is where it is decided.

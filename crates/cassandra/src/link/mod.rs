@@ -374,7 +374,7 @@ impl Link {
         let mut degraded = 0;
         loop {
             let of_write = |failure: Failure| failure.lost_before(lost).of_write(name);
-            let (variant, writing) = self.dc.for_writes(span).map_err(of_write)?;
+            let (variant, writing) = self.dc.for_writes(span).map_err(|failure| of_write(*failure))?;
             if writing.is_some() {
                 self.dc.owe(&owed).await.map_err(of_write)?;
             }

@@ -40,10 +40,10 @@ use mobimir_core::{
 };
 use scylla::response::query_result::QueryRowsResult;
 
-pub(crate) use self::rows::{COLUMNS, selected};
 use self::rows::{
     Batched, InsertRow, ListedRow, RawSession, SessionRow, StoredSession, TokenRow, UnmergedRow,
 };
+pub(crate) use self::rows::{COLUMNS, selected};
 use crate::{
     Cluster, ConnectError, DcState, StatementKind, cql,
     link::{Debts, Link, Statement, damaged},
