@@ -5,10 +5,12 @@ use tempfile::TempDir;
 
 use crate::support::{
     Answer, Client, Customer, Process, servers,
-    shop::{PASSWORD, guest, operator, product, stock, unique},
+    shop::{PASSWORD, assert_refused, assert_refused_at, guest, operator, product, stock, unique},
+    with_shop,
 };
 
-pub(crate) fn shop() -> (TempDir, Process) {
+/// One process, for what each of several says about itself.
+fn shop() -> (TempDir, Process) {
     let dir = TempDir::new().unwrap();
     let process = Process::serve(&dir.path().join("data"));
     (dir, process)
@@ -20,7 +22,7 @@ pub(crate) fn quantities(cart: &Value) -> Vec<u64> {
 
 #[tokio::test]
 async fn products_are_made_changed_and_found() {
-    let (_dir, shop) = shop();
+    with_shop(async |shop| {
     let host = &shop.host;
     let mut operator = operator(host);
     let body = json!({
@@ -82,11 +84,13 @@ async fn products_are_made_changed_and_found() {
         assert_eq!(client.get(&format!("/v1/products/{id}")).await.status, 200, "{call}");
     }
     Client::new(host).post("/v1/products", json!({})).await.problem(401, "unauthorized");
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn the_catalogue_is_filtered_sorted_searched_and_paged() {
-    let (_dir, shop) = shop();
+    with_shop(async |shop| {
     let host = &shop.host;
     let mut operator = operator(host);
     let names = [
@@ -158,213 +162,240 @@ async fn the_catalogue_is_filtered_sorted_searched_and_paged() {
         anyone.get(&format!("/v1/products?{bad}")).await.expect(400);
     }
     assert_eq!(anyone.get("/v1/categories").await.expect(200), json!(["Аксессуары", "Смартфоны"]));
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn people_sign_up_log_in_and_out() {
-    let (_dir, shop) = shop();
-    let host = &shop.host;
-    let mut anyone = Client::new(host);
-    let email = format!("Anna-{}@Example.ru", unique());
-    let user = anyone.post("/v1/users", json!({ "email": email, "password": PASSWORD })).await.expect(201);
-    let lower = email.to_lowercase();
-    anyone
-        .post("/v1/users", json!({ "email": lower, "password": "another password" }))
-        .await
-        .problem(409, "email_taken");
-    for bad in [
-        json!({ "email": "x", "password": PASSWORD }),
-        json!({ "email": "a@b.ru", "password": "1234567" }),
-        json!({ "email": "a@b.ru", "password": "x".repeat(129) }),
-        json!({ "email": "a@b.ru" }),
-    ] {
-        anyone.post("/v1/users", bad).await.expect(422);
-    }
-    anyone
-        .post("/v1/sessions/login", json!({ "email": email, "password": "wrong password" }))
-        .await
-        .problem(401, "bad_credentials");
-    anyone
-        .post("/v1/sessions/login", json!({ "email": "nobody@example.ru", "password": PASSWORD }))
-        .await
-        .problem(401, "bad_credentials");
+    with_shop(async |shop| {
+        let host = &shop.host;
+        let mut anyone = Client::new(host);
+        let email = format!("Anna-{}@Example.ru", unique());
+        let user =
+            anyone.post("/v1/users", json!({ "email": email, "password": PASSWORD })).await.expect(201);
+        let lower = email.to_lowercase();
+        anyone
+            .post("/v1/users", json!({ "email": lower, "password": "another password" }))
+            .await
+            .problem(409, "email_taken");
+        for bad in [
+            json!({ "email": "x", "password": PASSWORD }),
+            json!({ "email": "a@b.ru", "password": "1234567" }),
+            json!({ "email": "a@b.ru", "password": "x".repeat(129) }),
+            json!({ "email": "a@b.ru" }),
+        ] {
+            anyone.post("/v1/users", bad).await.expect(422);
+        }
+        anyone
+            .post("/v1/sessions/login", json!({ "email": email, "password": "wrong password" }))
+            .await
+            .problem(401, "bad_credentials");
+        anyone
+            .post("/v1/sessions/login", json!({ "email": "nobody@example.ru", "password": PASSWORD }))
+            .await
+            .problem(401, "bad_credentials");
 
-    let login =
-        anyone.post("/v1/sessions/login", json!({ "email": email, "password": PASSWORD })).await.expect(200);
-    assert_eq!(login["user_id"], user["user_id"]);
-    let mut anna = Client::with_token(host, login["token"].as_str().unwrap());
-    let profile = anna.get("/v1/users/me").await.expect(200);
-    assert_eq!((profile["email"].as_str(), &profile["name"]), (Some(lower.as_str()), &Value::Null));
-    let edited = anna.patch("/v1/users/me", json!({ "name": "Анна", "geo_zone": "SPB" })).await.expect(200);
-    assert_eq!((edited["name"].as_str(), edited["geo_zone"].as_str()), (Some("Анна"), Some("SPB")));
-    let edited = anna.patch("/v1/users/me", json!({ "geo_zone": null })).await.expect(200);
-    assert_eq!((edited["name"].as_str(), &edited["geo_zone"]), (Some("Анна"), &Value::Null));
-    anna.patch("/v1/users/me", json!({ "geo_zone": "MARS" })).await.problem(422, "unknown_zone");
-    anna.patch("/v1/users/me", json!({ "name": "x".repeat(201) })).await.expect(422);
+        let login = anyone
+            .post("/v1/sessions/login", json!({ "email": email, "password": PASSWORD }))
+            .await
+            .expect(200);
+        assert_eq!(login["user_id"], user["user_id"]);
+        let mut anna = Client::with_token(host, login["token"].as_str().unwrap());
+        let profile = anna.get("/v1/users/me").await.expect(200);
+        assert_eq!((profile["email"].as_str(), &profile["name"]), (Some(lower.as_str()), &Value::Null));
+        let edited =
+            anna.patch("/v1/users/me", json!({ "name": "Анна", "geo_zone": "SPB" })).await.expect(200);
+        assert_eq!((edited["name"].as_str(), edited["geo_zone"].as_str()), (Some("Анна"), Some("SPB")));
+        let edited = anna.patch("/v1/users/me", json!({ "geo_zone": null })).await.expect(200);
+        assert_eq!((edited["name"].as_str(), &edited["geo_zone"]), (Some("Анна"), &Value::Null));
+        anna.patch("/v1/users/me", json!({ "geo_zone": "MARS" })).await.problem(422, "unknown_zone");
+        anna.patch("/v1/users/me", json!({ "name": "x".repeat(201) })).await.expect(422);
 
-    let second =
-        anyone.post("/v1/sessions/login", json!({ "email": email, "password": PASSWORD })).await.expect(200);
-    let sessions = anna.get("/v1/sessions").await.expect(200);
-    assert_eq!(sessions["items"].as_array().unwrap().len(), 2);
-    assert_eq!(sessions["items"][0]["session_id"], second["session_id"]);
-    let one = anna.get("/v1/sessions?limit=1").await.expect(200);
-    let next = one["next"].as_str().unwrap();
-    assert_eq!(
-        anna.get(&format!("/v1/sessions?after={next}")).await.expect(200)["items"][0]["session_id"],
-        login["session_id"]
-    );
+        let second = anyone
+            .post("/v1/sessions/login", json!({ "email": email, "password": PASSWORD }))
+            .await
+            .expect(200);
+        let sessions = anna.get("/v1/sessions").await.expect(200);
+        assert_eq!(sessions["items"].as_array().unwrap().len(), 2);
+        assert_eq!(sessions["items"][0]["session_id"], second["session_id"]);
+        let one = anna.get("/v1/sessions?limit=1").await.expect(200);
+        let next = one["next"].as_str().unwrap();
+        assert_eq!(
+            anna.get(&format!("/v1/sessions?after={next}")).await.expect(200)["items"][0]["session_id"],
+            login["session_id"]
+        );
 
-    // A refresh ends the old access token, and works once.
-    let pair = anyone
-        .post("/v1/sessions/refresh", json!({ "refresh_token": login["refresh_token"] }))
-        .await
-        .expect(200);
-    anna.get("/v1/users/me").await.problem(401, "unauthorized");
-    let mut anna = Client::with_token(host, pair["token"].as_str().unwrap());
-    anna.get("/v1/users/me").await.expect(200);
-    anyone
-        .post("/v1/sessions/refresh", json!({ "refresh_token": "x" }))
-        .await
-        .problem(401, "bad_refresh_token");
-    anyone
-        .post("/v1/sessions/refresh", json!({ "refresh_token": login["refresh_token"] }))
-        .await
-        .problem(401, "refresh_token_used");
-    anna.get("/v1/users/me").await.problem(401, "unauthorized");
-    anyone.post("/v1/sessions/refresh", json!({ "refresh_token": pair["refresh_token"] })).await.expect(401);
+        // A refresh ends the old access token, and works once.
+        let pair = anyone
+            .post("/v1/sessions/refresh", json!({ "refresh_token": login["refresh_token"] }))
+            .await
+            .expect(200);
+        assert_refused_at(&mut anna, "/v1/users/me").await;
+        let mut anna = Client::with_token(host, pair["token"].as_str().unwrap());
+        anna.get("/v1/users/me").await.expect(200);
+        anyone
+            .post("/v1/sessions/refresh", json!({ "refresh_token": "x" }))
+            .await
+            .problem(401, "bad_refresh_token");
+        anyone
+            .post("/v1/sessions/refresh", json!({ "refresh_token": login["refresh_token"] }))
+            .await
+            .problem(401, "refresh_token_used");
+        assert_refused_at(&mut anna, "/v1/users/me").await;
+        anyone
+            .post("/v1/sessions/refresh", json!({ "refresh_token": pair["refresh_token"] }))
+            .await
+            .expect(401);
 
-    let mut anna = Client::with_token(host, second["token"].as_str().unwrap());
-    assert_eq!(anna.get("/v1/sessions").await.expect(200)["items"].as_array().unwrap().len(), 1);
-    anna.delete("/v1/sessions/current").await.expect(204);
-    anna.get("/v1/users/me").await.problem(401, "unauthorized");
-    let mut visitor = guest(host).await;
-    visitor.get("/v1/users/me").await.problem(403, "forbidden");
-    visitor.get("/v1/sessions").await.problem(403, "forbidden");
-    visitor.delete("/v1/sessions/current").await.expect(204);
-    visitor.get("/v1/cart").await.problem(401, "unauthorized");
+        let mut anna = Client::with_token(host, second["token"].as_str().unwrap());
+        assert_eq!(anna.get("/v1/sessions").await.expect(200)["items"].as_array().unwrap().len(), 1);
+        anna.delete("/v1/sessions/current").await.expect(204);
+        assert_refused_at(&mut anna, "/v1/users/me").await;
+        let mut visitor = guest(host).await;
+        visitor.get("/v1/users/me").await.problem(403, "forbidden");
+        visitor.get("/v1/sessions").await.problem(403, "forbidden");
+        visitor.delete("/v1/sessions/current").await.expect(204);
+        assert_refused(&mut visitor).await;
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn failed_logins_are_limited_and_successful_ones_are_not() {
-    let (_dir, shop) = shop();
-    let customer = Customer::new(&shop.host).await;
-    let mut anyone = Client::new(&shop.host);
-    let login = |password: &str| json!({ "email": customer.email, "password": password });
-    for _ in 0..30 {
-        anyone.post("/v1/sessions/login", login(PASSWORD)).await.expect(200);
-    }
-    let mut limited = None;
-    for _ in 0..30 {
-        let answer: Answer = anyone.post("/v1/sessions/login", login("wrong password")).await;
-        if answer.status == 429 {
-            limited = Some(answer);
-            break;
+    with_shop(async |shop| {
+        let customer = Customer::new(&shop.host).await;
+        let mut anyone = Client::new(&shop.host);
+        let login = |password: &str| json!({ "email": customer.email, "password": password });
+        for _ in 0..30 {
+            anyone.post("/v1/sessions/login", login(PASSWORD)).await.expect(200);
         }
-        answer.problem(401, "bad_credentials");
-    }
-    let limited = limited.unwrap();
-    limited.problem(429, "too_many_attempts");
-    assert!(limited.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
+        let mut limited = None;
+        for _ in 0..30 {
+            let answer: Answer = anyone.post("/v1/sessions/login", login("wrong password")).await;
+            if answer.status == 429 {
+                limited = Some(answer);
+                break;
+            }
+            answer.problem(401, "bad_credentials");
+        }
+        let limited = limited.unwrap();
+        limited.problem(429, "too_many_attempts");
+        assert!(limited.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn carts_are_filled_changed_and_merged() {
-    let (_dir, shop) = shop();
-    let host = &shop.host;
-    let (phone, case) = (product(host, 10).await, product(host, 5).await);
-    let mut visitor = guest(host).await;
-    let empty = visitor.get("/v1/cart").await.expect(200);
-    assert_eq!(
-        (&empty["items"], empty["amount"].as_str(), empty["status"].as_str()),
-        (&json!([]), Some("0.00"), Some("active"))
-    );
+    with_shop(async |shop| {
+        let host = &shop.host;
+        let (phone, case) = (product(host, 10).await, product(host, 5).await);
+        let mut visitor = guest(host).await;
+        let empty = visitor.get("/v1/cart").await.expect(200);
+        assert_eq!(
+            (&empty["items"], empty["amount"].as_str(), empty["status"].as_str()),
+            (&json!([]), Some("0.00"), Some("active"))
+        );
 
-    let cart = visitor
-        .post("/v1/cart/items", json!({ "product_id": phone, "quantity": 2, "geo_zone": "MSK" }))
-        .await
-        .expect(200);
-    assert_eq!(
-        (quantities(&cart), cart["amount"].as_str(), cart["geo_zone"].as_str()),
-        (vec![2], Some("200.00"), Some("MSK"))
-    );
-    assert_eq!(cart["items"][0]["price"], "100.00");
-    assert_eq!(
-        quantities(
-            &visitor.post("/v1/cart/items", json!({ "product_id": phone, "quantity": 3 })).await.expect(200)
-        ),
-        [5]
-    );
-    visitor
-        .post("/v1/cart/items", json!({ "product_id": phone, "quantity": 11 }))
-        .await
-        .problem(409, "out_of_stock");
-    visitor
-        .post("/v1/cart/items", json!({ "product_id": phone, "quantity": 1, "geo_zone": "NSK" }))
-        .await
-        .problem(409, "out_of_stock");
-    visitor
-        .post("/v1/cart/items", json!({ "product_id": phone, "quantity": 1, "geo_zone": "MARS" }))
-        .await
-        .problem(422, "unknown_zone");
-    visitor
-        .post(
-            "/v1/cart/items",
-            json!({ "product_id": "01890000-0000-7000-8000-000000000000", "quantity": 1 }),
-        )
-        .await
-        .problem(422, "unknown_product");
-    assert_eq!(
-        quantities(
-            &visitor.put(&format!("/v1/cart/items/{phone}"), json!({ "quantity": 4 })).await.expect(200)
-        ),
-        [4]
-    );
-    visitor
-        .put(&format!("/v1/cart/items/{phone}"), json!({ "quantity": 11 }))
-        .await
-        .problem(409, "out_of_stock");
-    visitor
-        .put("/v1/cart/items/01890000-0000-7000-8000-000000000000", json!({ "quantity": 1 }))
-        .await
-        .problem(404, "not_found");
-    assert_eq!(
-        quantities(
-            &visitor.post("/v1/cart/items", json!({ "product_id": case, "quantity": 1 })).await.expect(200)
-        ),
-        [4, 1]
-    );
-    assert_eq!(quantities(&visitor.delete(&format!("/v1/cart/items/{phone}")).await.expect(200)), [1]);
-    assert_eq!(quantities(&visitor.delete(&format!("/v1/cart/items/{phone}")).await.expect(200)), [1]);
-    visitor.delete("/v1/cart/items/01890000-0000-7000-8000-000000000000").await.problem(404, "not_found");
-    assert_eq!(quantities(&visitor.delete("/v1/cart").await.expect(200)), [0; 0]);
-    visitor.post("/v1/cart/items", json!({ "product_id": phone, "quantity": 2 })).await.expect(200);
+        let cart = visitor
+            .post("/v1/cart/items", json!({ "product_id": phone, "quantity": 2, "geo_zone": "MSK" }))
+            .await
+            .expect(200);
+        assert_eq!(
+            (quantities(&cart), cart["amount"].as_str(), cart["geo_zone"].as_str()),
+            (vec![2], Some("200.00"), Some("MSK"))
+        );
+        assert_eq!(cart["items"][0]["price"], "100.00");
+        assert_eq!(
+            quantities(
+                &visitor
+                    .post("/v1/cart/items", json!({ "product_id": phone, "quantity": 3 }))
+                    .await
+                    .expect(200)
+            ),
+            [5]
+        );
+        visitor
+            .post("/v1/cart/items", json!({ "product_id": phone, "quantity": 11 }))
+            .await
+            .problem(409, "out_of_stock");
+        visitor
+            .post("/v1/cart/items", json!({ "product_id": phone, "quantity": 1, "geo_zone": "NSK" }))
+            .await
+            .problem(409, "out_of_stock");
+        visitor
+            .post("/v1/cart/items", json!({ "product_id": phone, "quantity": 1, "geo_zone": "MARS" }))
+            .await
+            .problem(422, "unknown_zone");
+        visitor
+            .post(
+                "/v1/cart/items",
+                json!({ "product_id": "01890000-0000-7000-8000-000000000000", "quantity": 1 }),
+            )
+            .await
+            .problem(422, "unknown_product");
+        assert_eq!(
+            quantities(
+                &visitor.put(&format!("/v1/cart/items/{phone}"), json!({ "quantity": 4 })).await.expect(200)
+            ),
+            [4]
+        );
+        visitor
+            .put(&format!("/v1/cart/items/{phone}"), json!({ "quantity": 11 }))
+            .await
+            .problem(409, "out_of_stock");
+        visitor
+            .put("/v1/cart/items/01890000-0000-7000-8000-000000000000", json!({ "quantity": 1 }))
+            .await
+            .problem(404, "not_found");
+        assert_eq!(
+            quantities(
+                &visitor
+                    .post("/v1/cart/items", json!({ "product_id": case, "quantity": 1 }))
+                    .await
+                    .expect(200)
+            ),
+            [4, 1]
+        );
+        assert_eq!(quantities(&visitor.delete(&format!("/v1/cart/items/{phone}")).await.expect(200)), [1]);
+        assert_eq!(quantities(&visitor.delete(&format!("/v1/cart/items/{phone}")).await.expect(200)), [1]);
+        visitor.delete("/v1/cart/items/01890000-0000-7000-8000-000000000000").await.problem(404, "not_found");
+        assert_eq!(quantities(&visitor.delete("/v1/cart").await.expect(200)), [0; 0]);
+        visitor.post("/v1/cart/items", json!({ "product_id": phone, "quantity": 2 })).await.expect(200);
 
-    let keyed = [("idempotency-key", "k")];
-    let mut add = async |quantity: u64| {
-        let body = json!({ "product_id": case, "quantity": quantity });
-        visitor.send(hyper::Method::POST, "/v1/cart/items", &keyed, Some(body)).await.unwrap()
-    };
-    assert_eq!(quantities(&add(1).await.expect(200)), [2, 1]);
-    assert_eq!(quantities(&add(1).await.expect(200)), [2, 1]);
-    add(2).await.problem(422, "idempotency_mismatch");
-    visitor.delete(&format!("/v1/cart/items/{case}")).await.expect(200);
+        let keyed = [("idempotency-key", "k")];
+        let mut add = async |quantity: u64| {
+            let body = json!({ "product_id": case, "quantity": quantity });
+            visitor.send(hyper::Method::POST, "/v1/cart/items", &keyed, Some(body)).await.unwrap()
+        };
+        assert_eq!(quantities(&add(1).await.expect(200)), [2, 1]);
+        assert_eq!(quantities(&add(1).await.expect(200)), [2, 1]);
+        add(2).await.problem(422, "idempotency_mismatch");
+        visitor.delete(&format!("/v1/cart/items/{case}")).await.expect(200);
 
-    // The user has something, too; after the login both are there, and the guest is gone.
-    let mut customer = Customer::new(host).await;
-    customer.client.post("/v1/cart/items", json!({ "product_id": phone, "quantity": 1 })).await.expect(200);
-    let body = json!({ "email": customer.email, "password": PASSWORD });
-    visitor.post("/v1/sessions/login", body.clone()).await.expect(200);
-    assert_eq!(quantities(&customer.client.get("/v1/cart").await.expect(200)), [3]);
-    visitor.get("/v1/cart").await.problem(401, "unauthorized");
-    visitor.post("/v1/sessions/login", body).await.expect(200);
-    assert_eq!(quantities(&customer.client.get("/v1/cart").await.expect(200)), [3]);
+        // The user has something, too; after the login both are there, and the guest is gone.
+        let mut customer = Customer::new(host).await;
+        customer
+            .client
+            .post("/v1/cart/items", json!({ "product_id": phone, "quantity": 1 }))
+            .await
+            .expect(200);
+        let body = json!({ "email": customer.email, "password": PASSWORD });
+        visitor.post("/v1/sessions/login", body.clone()).await.expect(200);
+        assert_eq!(quantities(&customer.client.get("/v1/cart").await.expect(200)), [3]);
+        assert_refused(&mut visitor).await;
+        visitor.post("/v1/sessions/login", body).await.expect(200);
+        assert_eq!(quantities(&customer.client.get("/v1/cart").await.expect(200)), [3]);
 
-    Client::new(host).get("/v1/cart").await.problem(401, "unauthorized");
-    operator(host).get("/v1/cart").await.problem(403, "forbidden");
-    let abandoned = operator(host).get("/v1/carts?status=abandoned").await.expect(200);
-    assert_eq!(abandoned, json!({ "items": [], "next": null }));
-    operator(host).get("/v1/carts").await.expect(400);
-    customer.client.get("/v1/carts?status=abandoned").await.problem(403, "forbidden");
+        Client::new(host).get("/v1/cart").await.problem(401, "unauthorized");
+        operator(host).get("/v1/cart").await.problem(403, "forbidden");
+        let abandoned = operator(host).get("/v1/carts?status=abandoned").await.expect(200);
+        assert_eq!(abandoned, json!({ "items": [], "next": null }));
+        operator(host).get("/v1/carts").await.expect(400);
+        customer.client.get("/v1/carts?status=abandoned").await.problem(403, "forbidden");
+    })
+    .await;
 }
 
 #[tokio::test]

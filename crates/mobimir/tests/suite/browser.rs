@@ -27,7 +27,12 @@ async fn a_newcomer_buys_at_a_desk_without_scripts() {
 async fn buys(journey: &str, screen: Screen) {
     let dir = TempDir::new().unwrap();
     let shop = shop(&dir);
-    let mut browser = Browser::start(&shop.host, journey, screen, Scripts::Off).await;
+    buys_at(&shop.host, journey, screen).await;
+}
+
+/// The whole way through a shop of 300 products, from the first page to the last.
+pub(crate) async fn buys_at(host: &str, journey: &str, screen: Screen) {
+    let mut browser = Browser::start(host, journey, screen, Scripts::Off).await;
     looks_around(&mut browser, screen).await;
     let goods = fills_the_cart(&mut browser).await;
     signs_up(&mut browser, &goods).await;

@@ -16,6 +16,7 @@ use crate::support::{
     Client, Customer, Process,
     process::OPERATOR,
     shop::{items, product},
+    with_shop,
 };
 
 /// How long to wait for what is certain to come. It only ends a test that hangs.
@@ -25,134 +26,136 @@ const ID: &str = "01890000-0000-7000-8000-000000000000";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_body_path_query_or_header_makes_the_shop_fail() {
-    let dir = TempDir::new().unwrap();
-    let shop = Process::serve(&dir.path().join("data"));
-    let host = shop.host.clone();
-    let phone = product(&host, 5).await;
-    let customer = Customer::new(&host).await;
-    let user = customer.login["token"].as_str().unwrap().to_owned();
+    with_shop(async |shop| {
+        let host = shop.host.clone();
+        let phone = product(&host, 5).await;
+        let customer = Customer::new(&host).await;
+        let user = customer.login["token"].as_str().unwrap().to_owned();
 
-    let calls = [
-        (Method::POST, "/v1/sessions".to_owned(), None),
-        (Method::POST, "/v1/users".into(), None),
-        (Method::PATCH, "/v1/users/me".into(), Some(user.as_str())),
-        (Method::POST, "/v1/sessions/login".into(), None),
-        (Method::POST, "/v1/sessions/refresh".into(), None),
-        (Method::POST, "/v1/products".into(), Some(OPERATOR)),
-        (Method::PATCH, format!("/v1/products/{phone}"), Some(OPERATOR)),
-        (Method::PUT, format!("/v1/products/{phone}/stock/MSK"), Some(OPERATOR)),
-        (Method::POST, "/v1/cart/items".into(), Some(&user)),
-        (Method::PUT, format!("/v1/cart/items/{phone}"), Some(&user)),
-        (Method::POST, "/v1/orders".into(), Some(&user)),
-        (Method::POST, format!("/v1/orders/{ID}/status"), Some(OPERATOR)),
-    ];
-    let mut seen = 0;
-    for (method, path, token) in &calls {
-        for body in bodies(&phone) {
-            let mut request = Request::builder()
-                .method(method)
-                .uri(path)
-                .header("host", &host)
-                .header("idempotency-key", "k");
-            if let Some(token) = token {
-                request = request.header("authorization", format!("Bearer {token}"));
+        let calls = [
+            (Method::POST, "/v1/sessions".to_owned(), None),
+            (Method::POST, "/v1/users".into(), None),
+            (Method::PATCH, "/v1/users/me".into(), Some(user.as_str())),
+            (Method::POST, "/v1/sessions/login".into(), None),
+            (Method::POST, "/v1/sessions/refresh".into(), None),
+            (Method::POST, "/v1/products".into(), Some(OPERATOR)),
+            (Method::PATCH, format!("/v1/products/{phone}"), Some(OPERATOR)),
+            (Method::PUT, format!("/v1/products/{phone}/stock/MSK"), Some(OPERATOR)),
+            (Method::POST, "/v1/cart/items".into(), Some(&user)),
+            (Method::PUT, format!("/v1/cart/items/{phone}"), Some(&user)),
+            (Method::POST, "/v1/orders".into(), Some(&user)),
+            (Method::POST, format!("/v1/orders/{ID}/status"), Some(OPERATOR)),
+        ];
+        let mut seen = 0;
+        for (method, path, token) in &calls {
+            for body in bodies(&phone) {
+                let mut request = Request::builder()
+                    .method(method)
+                    .uri(path)
+                    .header("host", "shop")
+                    .header("idempotency-key", "k");
+                if let Some(token) = token {
+                    request = request.header("authorization", format!("Bearer {token}"));
+                }
+                let request = request.body(Full::new(body.clone())).unwrap();
+                let answer = Client::new(&host).exchange(request).await.unwrap();
+                let status = answer.status.as_u16();
+                // Calls that need no field take any object, if what they know of it is well-formed.
+                let needs_nothing = path == "/v1/sessions" || *method == Method::PATCH;
+                let fine = (200..300).contains(&status)
+                    && needs_nothing
+                    && (body.is_empty() || body.starts_with(b"{"));
+                // Nothing in stock is a stock.
+                let fine =
+                    fine || (path.contains("/stock/") && status == 200 && body.ends_with(b"\"quantity\":0}"));
+                let shown = String::from_utf8_lossy(&body[..body.len().min(80)]).into_owned();
+                assert!(fine || (400..500).contains(&status), "{method} {path} {shown}: {status}");
+                if !fine {
+                    assert_eq!(
+                        answer.header("content-type"),
+                        Some("application/problem+json"),
+                        "{method} {path} {shown}"
+                    );
+                    let problem = answer.json();
+                    assert!(problem["code"].is_string() && problem["title"].is_string(), "{problem}");
+                }
+                seen += 1;
             }
-            let request = request.body(Full::new(body.clone())).unwrap();
-            let answer = Client::new(&host).exchange(request).await.unwrap();
-            let status = answer.status.as_u16();
-            // Calls that need no field take any object, if what they know of it is well-formed.
-            let needs_nothing = path == "/v1/sessions" || *method == Method::PATCH;
-            let fine =
-                (200..300).contains(&status) && needs_nothing && (body.is_empty() || body.starts_with(b"{"));
-            // Nothing in stock is a stock.
-            let fine =
-                fine || (path.contains("/stock/") && status == 200 && body.ends_with(b"\"quantity\":0}"));
-            let shown = String::from_utf8_lossy(&body[..body.len().min(80)]).into_owned();
-            assert!(fine || (400..500).contains(&status), "{method} {path} {shown}: {status}");
-            if !fine {
-                assert_eq!(
-                    answer.header("content-type"),
-                    Some("application/problem+json"),
-                    "{method} {path} {shown}"
-                );
-                let problem = answer.json();
-                assert!(problem["code"].is_string() && problem["title"].is_string(), "{problem}");
-            }
-            seen += 1;
         }
-    }
-    assert!(seen > 250, "{seen}");
+        assert!(seen > 250, "{seen}");
 
-    for path in [
-        "/v1/products/x",
-        "/v1/products/%00",
-        "/v1/products/%ff",
-        "/v1/products/../../etc/passwd",
-        "/v1/orders/1",
-        "/v1/nowhere",
-        "/v1",
-        "/v1/products?price_min=1701411834604692317316873037158841057.99",
-        "/v1/",
-        "/v1/products?limit=1e9",
-        "/v1/products?limit=%F0%9F%98%80",
-        "/v1/products?after=%00",
-        "/v1/products?price_min=NaN",
-        "/v1/products?price_min=",
-        "/v1/products?limit=1&limit=2",
-        "/v1/products?sort=",
-        "/v1/orders?after=AAAA",
-        "/v1/orders?from=0000-00-00T00:00:00Z",
-        "/v1/sessions?limit=-1",
-    ] {
-        let answer = Client::with_token(&host, &user).get(path).await;
-        assert!((400..500).contains(&answer.status.as_u16()), "{path}: {answer:?}");
-        assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{path}");
-    }
-    let long = format!("/v1/products?q={}", "a".repeat(5_000));
-    Client::new(&host).get(&long).await.expect(400);
-    for (method, path) in [
-        (Method::DELETE, "/v1/products"),
-        (Method::PUT, "/v1/orders"),
-        (Method::POST, "/v1/categories"),
-        (Method::from_bytes(b"BREW").unwrap(), "/v1/cart"),
-    ] {
-        let answer = Client::with_token(&host, &user).send(method, path, &[], None).await.unwrap();
-        answer.problem(405, "method_not_allowed");
-    }
-    for header in
-        ["", "Bearer", "Bearer ", "Basic YTpi", "Bearer AAAA", &format!("Bearer {}", "A".repeat(4_000))]
-    {
-        let value = hyper::header::HeaderValue::from_bytes(header.as_bytes()).unwrap();
-        let request = Request::get("/v1/cart")
-            .header("host", &host)
-            .header("authorization", value)
-            .body(Full::default())
+        for path in [
+            "/v1/products/x",
+            "/v1/products/%00",
+            "/v1/products/%ff",
+            "/v1/products/../../etc/passwd",
+            "/v1/orders/1",
+            "/v1/nowhere",
+            "/v1",
+            "/v1/products?price_min=1701411834604692317316873037158841057.99",
+            "/v1/",
+            "/v1/products?limit=1e9",
+            "/v1/products?limit=%F0%9F%98%80",
+            "/v1/products?after=%00",
+            "/v1/products?price_min=NaN",
+            "/v1/products?price_min=",
+            "/v1/products?limit=1&limit=2",
+            "/v1/products?sort=",
+            "/v1/orders?after=AAAA",
+            "/v1/orders?from=0000-00-00T00:00:00Z",
+            "/v1/sessions?limit=-1",
+        ] {
+            let answer = Client::with_token(&host, &user).get(path).await;
+            assert!((400..500).contains(&answer.status.as_u16()), "{path}: {answer:?}");
+            assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{path}");
+        }
+        let long = format!("/v1/products?q={}", "a".repeat(5_000));
+        Client::new(&host).get(&long).await.expect(400);
+        for (method, path) in [
+            (Method::DELETE, "/v1/products"),
+            (Method::PUT, "/v1/orders"),
+            (Method::POST, "/v1/categories"),
+            (Method::from_bytes(b"BREW").unwrap(), "/v1/cart"),
+        ] {
+            let answer = Client::with_token(&host, &user).send(method, path, &[], None).await.unwrap();
+            answer.problem(405, "method_not_allowed");
+        }
+        for header in
+            ["", "Bearer", "Bearer ", "Basic YTpi", "Bearer AAAA", &format!("Bearer {}", "A".repeat(4_000))]
+        {
+            let value = hyper::header::HeaderValue::from_bytes(header.as_bytes()).unwrap();
+            let request = Request::get("/v1/cart")
+                .header("host", "shop")
+                .header("authorization", value)
+                .body(Full::default())
+                .unwrap();
+            Client::new(&host).exchange(request).await.unwrap().problem(401, "unauthorized");
+        }
+        Client::with_token(&host, OPERATOR)
+            .put(&format!("/v1/products/{phone}/stock/%FF"), json!({ "quantity": 1 }))
+            .await
+            .problem(400, "bad_request");
+        // What somebody sent by mistake in place of a secret does not come back.
+        let echoed =
+            Client::new(&host).post("/v1/users", json!({ "email": "a@b.ru", "password": 12345678 })).await;
+        assert!(!String::from_utf8_lossy(&echoed.body).contains("12345678"), "{echoed:?}");
+        let raw = Request::post("/v1/orders")
+            .header("host", "shop")
+            .header("authorization", format!("Bearer {user}"))
+            .header("idempotency-key", hyper::header::HeaderValue::from_bytes(&[0xff, 0xfe]).unwrap())
+            .body(Full::new(Bytes::from(items(&phone, 1).to_string())))
             .unwrap();
-        Client::new(&host).exchange(request).await.unwrap().problem(401, "unauthorized");
-    }
-    Client::with_token(&host, OPERATOR)
-        .put(&format!("/v1/products/{phone}/stock/%FF"), json!({ "quantity": 1 }))
-        .await
-        .problem(400, "bad_request");
-    // What somebody sent by mistake in place of a secret does not come back.
-    let echoed =
-        Client::new(&host).post("/v1/users", json!({ "email": "a@b.ru", "password": 12345678 })).await;
-    assert!(!String::from_utf8_lossy(&echoed.body).contains("12345678"), "{echoed:?}");
-    let raw = Request::post("/v1/orders")
-        .header("host", &host)
-        .header("authorization", format!("Bearer {user}"))
-        .header("idempotency-key", hyper::header::HeaderValue::from_bytes(&[0xff, 0xfe]).unwrap())
-        .body(Full::new(Bytes::from(items(&phone, 1).to_string())))
-        .unwrap();
-    Client::new(&host).exchange(raw).await.unwrap().problem(400, "bad_idempotency_key");
+        Client::new(&host).exchange(raw).await.unwrap().problem(400, "bad_idempotency_key");
 
-    // The shop is as well as before.
-    Client::with_token(&host, OPERATOR)
-        .put(&format!("/v1/products/{phone}/stock/MSK"), json!({ "quantity": 1 }))
-        .await
-        .expect(200);
-    Client::with_token(&host, &user).order("fine", items(&phone, 1)).await.expect(201);
-    assert!(!shop.log().contains("panicked"), "{}", shop.log());
+        // The shop is as well as before.
+        Client::with_token(&host, OPERATOR)
+            .put(&format!("/v1/products/{phone}/stock/MSK"), json!({ "quantity": 1 }))
+            .await
+            .expect(200);
+        Client::with_token(&host, &user).order("fine", items(&phone, 1)).await.expect(201);
+        assert!(!shop.log().contains("panicked"), "{}", shop.log());
+    })
+    .await;
 }
 
 fn bodies(phone: &str) -> Vec<Bytes> {

@@ -11,53 +11,55 @@ use std::{
 
 use hyper::Method;
 use serde_json::json;
-use tempfile::TempDir;
 
 use super::{CLIENTS, PATIENCE};
 use crate::support::{
-    Client, Customer, Process,
+    Client, Customer,
+    instances::{Setting, with_shop_of},
     process::SETTLING_REQUEST_LIMIT,
-    servers::{self, Tables},
+    servers,
     shop::{PASSWORD, assert_no_violation, product},
+    with_shop,
 };
 
 /// CRT-1: 64 parallel "add 1" of one line end at 64.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parallel_changes_of_a_cart_all_count() {
-    let dir = TempDir::new().unwrap();
-    let shop = Process::serve(&dir.path().join("data"));
-    let host = shop.host.clone();
-    let phone = product(&host, 1_000_000).await;
-    for round in if servers::are_real() { 1..=2 } else { 1..=3 } {
-        let customer = Customer::new(&host).await;
-        let token = customer.login["token"].as_str().unwrap().to_owned();
-        let adds: Vec<_> = (0..CLIENTS)
-            .map(|n| {
-                let (host, token, phone) = (host.clone(), token.clone(), phone.clone());
-                tokio::spawn(async move {
-                    let mut client = Client::with_token(&host, &token);
-                    for m in 0..round {
-                        let key = format!("{n}-{m}");
-                        let body = json!({ "product_id": phone, "quantity": 1, "geo_zone": "MSK" });
-                        // Each is sent twice under its key, as a client does that lost the answer.
-                        for _ in 0..2 {
-                            let keyed = [("idempotency-key", key.as_str())];
-                            client
-                                .certain(Method::POST, "/v1/cart/items", &keyed, Some(body.clone()))
-                                .await
-                                .expect(200);
+    with_shop(async |shop| {
+        let host = shop.host.clone();
+        let phone = product(&host, 1_000_000).await;
+        for round in if servers::are_real() { 1..=2 } else { 1..=3 } {
+            let customer = Customer::new(&host).await;
+            let token = customer.login["token"].as_str().unwrap().to_owned();
+            let adds: Vec<_> = (0..CLIENTS)
+                .map(|n| {
+                    let (host, token, phone) = (host.clone(), token.clone(), phone.clone());
+                    tokio::spawn(async move {
+                        let mut client = Client::with_token(&host, &token);
+                        for m in 0..round {
+                            let key = format!("{n}-{m}");
+                            let body = json!({ "product_id": phone, "quantity": 1, "geo_zone": "MSK" });
+                            // Each is sent twice under its key, as a client does that lost the answer.
+                            for _ in 0..2 {
+                                let keyed = [("idempotency-key", key.as_str())];
+                                client
+                                    .certain(Method::POST, "/v1/cart/items", &keyed, Some(body.clone()))
+                                    .await
+                                    .expect(200);
+                            }
                         }
-                    }
+                    })
                 })
-            })
-            .collect();
-        for add in adds {
-            add.await.unwrap();
+                .collect();
+            for add in adds {
+                add.await.unwrap();
+            }
+            let cart = Client::with_token(&host, &token).get("/v1/cart").await.expect(200);
+            assert_eq!(cart["items"][0]["quantity"], CLIENTS * round, "{cart}");
+            assert_eq!(cart["amount"], format!("{}.00", 100 * CLIENTS * round));
         }
-        let cart = Client::with_token(&host, &token).get("/v1/cart").await.expect(200);
-        assert_eq!(cart["items"][0]["quantity"], CLIENTS * round, "{cart}");
-        assert_eq!(cart["amount"], format!("{}.00", 100 * CLIENTS * round));
-    }
+    })
+    .await;
 }
 
 /// When a request was sent and when its answer came, as numbers of one sequence: an answer with a smaller
@@ -85,8 +87,7 @@ impl Span {
 async fn an_add_beside_a_clear_survives_it() {
     const ADDERS: usize = 16;
     let rounds_min = if servers::are_real() { 2 } else { 5 };
-    let dir = TempDir::new().unwrap();
-    let shop = Process::serve(&dir.path().join("data"));
+    with_shop(async |shop| {
     let host = shop.host.clone();
     let mut products = Vec::new();
     for _ in 0..ADDERS {
@@ -163,6 +164,8 @@ async fn an_add_beside_a_clear_survives_it() {
     assert!(before > 0 && after > 0, "{before} before, {beside} beside, {after} after");
     println!("{rounds} rounds: {before} adds before the clear, {beside} beside it, {after} after it");
     assert_no_violation(&host).await;
+    })
+    .await;
 }
 
 /// CRT-2: a guest's cart that is being filled while its owner logs in arrives whole, once.
@@ -170,93 +173,88 @@ async fn an_add_beside_a_clear_survives_it() {
 async fn a_merge_beside_running_changes_loses_nothing_and_applies_once() {
     // The last look at a guest's cart comes when no request of the guest can be running any more, so
     // requests may not take minutes.
-    let dir = TempDir::new().unwrap();
-    let data = dir.path().join("data");
-    let environment = servers::environment(&data, Tables::Shared);
-    let mut environment: Vec<(&str, &str)> = environment.iter().map(|(k, v)| (*k, v.as_str())).collect();
-    environment.push(SETTLING_REQUEST_LIMIT);
-    let shop = Process::start(&["serve"], &data, &environment);
-    let host = shop.host.clone();
-    let phone = product(&host, 1_000_000).await;
-    let started = Instant::now();
-    let mut expected = Vec::new();
-    let guests = if servers::are_real() { 3 } else { 8 };
-    for _ in 0..guests {
-        let customer = Customer::new(&host).await;
-        let guest_token = Client::new(&host).post("/v1/sessions", json!({})).await.expect(201)["token"]
-            .as_str()
-            .unwrap()
-            .to_owned();
-        let added = Arc::new(AtomicUsize::new(0));
-        let filling: Vec<_> = (0..16)
-            .map(|_| {
-                let (host, token, phone) = (host.clone(), guest_token.clone(), phone.clone());
-                let added = added.clone();
-                tokio::spawn(async move {
-                    let mut client = Client::with_token(&host, &token);
-                    let (mut acknowledged, mut in_doubt) = (0, 0);
-                    // Until the guest's session is closed by the login.
-                    loop {
-                        let body = json!({ "product_id": phone, "quantity": 1 });
-                        let answer =
-                            client.send(Method::POST, "/v1/cart/items", &[], Some(body)).await.unwrap();
-                        match answer.status.as_u16() {
-                            200 => acknowledged += 1,
-                            // It took longer than requests may take here.
-                            503 => {
-                                answer.problem(503, "timeout");
-                                in_doubt += 1;
+    let setting = Setting { embedded: &[SETTLING_REQUEST_LIMIT], ..Setting::SHARED };
+    with_shop_of(setting, async |shop| {
+        let host = shop.host.clone();
+        let phone = product(&host, 1_000_000).await;
+        let started = Instant::now();
+        let mut expected = Vec::new();
+        let guests = if servers::are_real() { 3 } else { 8 };
+        for _ in 0..guests {
+            let customer = Customer::new(&host).await;
+            let guest_token = Client::new(&host).post("/v1/sessions", json!({})).await.expect(201)["token"]
+                .as_str()
+                .unwrap()
+                .to_owned();
+            let added = Arc::new(AtomicUsize::new(0));
+            let filling: Vec<_> = (0..16)
+                .map(|_| {
+                    let (host, token, phone) = (host.clone(), guest_token.clone(), phone.clone());
+                    let added = added.clone();
+                    tokio::spawn(async move {
+                        let mut client = Client::with_token(&host, &token);
+                        let (mut acknowledged, mut in_doubt) = (0, 0);
+                        // Until the guest's session is closed by the login.
+                        loop {
+                            let body = json!({ "product_id": phone, "quantity": 1 });
+                            let answer =
+                                client.send(Method::POST, "/v1/cart/items", &[], Some(body)).await.unwrap();
+                            match answer.status.as_u16() {
+                                200 => acknowledged += 1,
+                                // It took longer than requests may take here.
+                                503 => in_doubt += 1,
+                                401 => return (acknowledged, in_doubt),
+                                _ => panic!("{answer:?}"),
                             }
-                            401 => return (acknowledged, in_doubt),
-                            _ => panic!("{answer:?}"),
+                            added.fetch_add(1, Ordering::SeqCst);
                         }
-                        added.fetch_add(1, Ordering::SeqCst);
-                    }
+                    })
                 })
-            })
-            .collect();
-        while added.load(Ordering::SeqCst) < filling.len() {
-            assert!(started.elapsed() < PATIENCE, "nothing is added");
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        // Several logins at once bring the same guest along.
-        let logins: Vec<_> = (0..3)
-            .map(|_| {
-                let (host, token, email) = (host.clone(), guest_token.clone(), customer.email.clone());
-                tokio::spawn(async move {
-                    let body = json!({ "email": email, "password": PASSWORD });
-                    Client::with_token(&host, &token).post("/v1/sessions/login", body).await.expect(200);
-                })
-            })
-            .collect();
-        for login in logins {
-            login.await.unwrap();
-        }
-        let (mut acknowledged, mut most) = (0, 0);
-        for fill in filling {
-            let (certain, in_doubt) = fill.await.unwrap();
-            acknowledged += certain;
-            most += certain + in_doubt;
-        }
-        assert!(acknowledged > 0, "nothing was there to merge");
-        expected.push((customer, acknowledged, most));
-    }
-    let started = Instant::now();
-    loop {
-        let mut wrong = Vec::new();
-        for (customer, acknowledged, most) in &mut expected {
-            let cart = customer.client.get("/v1/cart").await.expect(200);
-            let quantity = cart["items"][0]["quantity"].as_u64().unwrap_or(0);
-            assert!(quantity <= *most, "merged twice: {quantity} of {most}");
-            if quantity < *acknowledged {
-                wrong.push((quantity, *acknowledged));
+                .collect();
+            while added.load(Ordering::SeqCst) < filling.len() {
+                assert!(started.elapsed() < PATIENCE, "nothing is added");
+                tokio::time::sleep(Duration::from_millis(1)).await;
             }
+            // Several logins at once bring the same guest along.
+            let logins: Vec<_> = (0..3)
+                .map(|_| {
+                    let (host, token, email) = (host.clone(), guest_token.clone(), customer.email.clone());
+                    tokio::spawn(async move {
+                        let body = json!({ "email": email, "password": PASSWORD });
+                        Client::with_token(&host, &token).post("/v1/sessions/login", body).await.expect(200);
+                    })
+                })
+                .collect();
+            for login in logins {
+                login.await.unwrap();
+            }
+            let (mut acknowledged, mut most) = (0, 0);
+            for fill in filling {
+                let (certain, in_doubt) = fill.await.unwrap();
+                acknowledged += certain;
+                most += certain + in_doubt;
+            }
+            assert!(acknowledged > 0, "nothing was there to merge");
+            expected.push((customer, acknowledged, most));
         }
-        if wrong.is_empty() {
-            break;
+        let started = Instant::now();
+        loop {
+            let mut wrong = Vec::new();
+            for (customer, acknowledged, most) in &mut expected {
+                let cart = customer.client.get("/v1/cart").await.expect(200);
+                let quantity = cart["items"][0]["quantity"].as_u64().unwrap_or(0);
+                assert!(quantity <= *most, "merged twice: {quantity} of {most}");
+                if quantity < *acknowledged {
+                    wrong.push((quantity, *acknowledged));
+                }
+            }
+            if wrong.is_empty() {
+                break;
+            }
+            assert!(started.elapsed() < PATIENCE, "lost in a merge (there, acknowledged): {wrong:?}");
+            tokio::time::sleep(Duration::from_millis(500)).await;
         }
-        assert!(started.elapsed() < PATIENCE, "lost in a merge (there, acknowledged): {wrong:?}");
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
-    assert_no_violation(&host).await;
+        assert_no_violation(&host).await;
+    })
+    .await;
 }

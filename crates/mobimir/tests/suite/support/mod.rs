@@ -2,6 +2,7 @@
 
 pub(crate) mod browser;
 pub(crate) mod client;
+pub(crate) mod instances;
 pub(crate) mod liar;
 pub(crate) mod nginx;
 pub(crate) mod process;
@@ -9,5 +10,6 @@ pub(crate) mod servers;
 pub(crate) mod shop;
 
 pub(crate) use client::{Answer, Client};
+pub(crate) use instances::{Instances, with_shop};
 pub(crate) use process::Process;
 pub(crate) use shop::Customer;

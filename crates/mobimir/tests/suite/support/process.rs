@@ -64,16 +64,7 @@ fn generous_policy(arguments: &[&str], data: &Path) -> Option<(&'static str, Pat
 impl Process {
     /// A shop on the data directory, at a free port, or wherever this run keeps its data ([`servers`]).
     pub(crate) fn serve(data: &Path) -> Self {
-        Self::serve_with(data, Tables::Shared)
-    }
-
-    /// The same, for a test that has to have a day to itself.
-    pub(crate) fn serve_apart(data: &Path) -> Self {
-        Self::serve_with(data, Tables::Own)
-    }
-
-    fn serve_with(data: &Path, tables: Tables) -> Self {
-        let environment = servers::environment(data, tables);
+        let environment = servers::environment(data, Tables::Shared);
         let environment: Vec<(&str, &str)> =
             environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
         Self::start(&["serve"], data, &environment)
@@ -89,6 +80,21 @@ impl Process {
         data: &Path,
         environment: &[(&str, &str)],
     ) -> Self {
+        Self::start_within(&GENEROUS_LIMITS, listen, arguments, data, environment)
+    }
+
+    /// With the limits that a shop has whose operator sets none.
+    pub(crate) fn start_in_production(arguments: &[&str], data: &Path, environment: &[(&str, &str)]) -> Self {
+        Self::start_within(&[], "127.0.0.1:0", arguments, data, environment)
+    }
+
+    fn start_within(
+        limits: &[(&str, &str)],
+        listen: &str,
+        arguments: &[&str],
+        data: &Path,
+        environment: &[(&str, &str)],
+    ) -> Self {
         let log = data.with_extension("log");
         let mut command = program();
         command
@@ -98,7 +104,7 @@ impl Process {
             .env("MOBIMIR_OPERATOR_TOKEN", OPERATOR)
             // Cheap passwords: the tests are not about them, and make many.
             .env("MOBIMIR_PASSWORD_MEMORY_KIB", "64")
-            .envs(GENEROUS_LIMITS)
+            .envs(limits.iter().copied())
             .envs((arguments.first() == Some(&"demo")).then_some(SETTLING_REQUEST_LIMIT))
             .envs(generous_policy(arguments, data))
             .envs(environment.iter().copied())

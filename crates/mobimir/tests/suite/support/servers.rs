@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mobimir_lab::{Mongo, Ring};
+use mobimir_lab::{Mongo, Ring, StoreProxies};
 
 use super::process::program;
 
@@ -18,6 +18,9 @@ const DEADLINE: &str = "checkout_deadline = \"15s\"";
 const POLICY_VARIABLE: &str = "MOBIMIR_SUITE_POLICY";
 /// How long servers that do much else may refuse to make tables.
 const TABLES_IN_MAX: Duration = Duration::from_secs(180);
+/// A machine that also builds can be slow.
+const PATIENCE: [(&str, &str); 2] =
+    [("MOBIMIR_MONGODB_CONNECT_TIMEOUT_MS", "60000"), ("MOBIMIR_MONGODB_TIMEOUT_MS", "120000")];
 
 static SERVERS: LazyLock<Option<Servers>> = LazyLock::new(|| {
     let policy = std::env::var(POLICY_VARIABLE).ok().filter(|policy| !policy.is_empty())?;
@@ -80,6 +83,11 @@ impl PrimaryKill {
     }
 }
 
+/// The servers of this run, if it has some.
+pub(crate) fn real() -> Option<&'static Servers> {
+    SERVERS.as_ref()
+}
+
 /// What shops of one run have in common on real servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tables {
@@ -91,16 +99,41 @@ pub(crate) enum Tables {
 /// What tells a shop on this data directory where its data is. The same directory is the same shop.
 pub(crate) fn environment(data: &Path, tables: Tables) -> Vec<(&'static str, String)> {
     let Some(servers) = &*SERVERS else { return Vec::new() };
-    let mut name = DefaultHasher::new();
-    data.hash(&mut name);
-    // One process' shops, so that those of another run are others.
-    std::process::id().hash(&mut name);
-    let mut environment = servers.environment(&format!("t{:016x}", name.finish()), tables);
+    let mut environment = servers.environment(&shop_name(data), tables);
     let policy = data.with_extension("policy.toml");
     std::fs::write(&policy, patient_policy()).expect("a policy can be written beside the data");
     // The later one counts.
     environment.push(("MOBIMIR_POLICY", policy.to_str().expect("a path").to_owned()));
     environment
+}
+
+/// The same with the policy as it is shipped: its deadlines, its timeouts and those of the configuration.
+pub(crate) fn production_environment(data: &Path, tables: Tables) -> Vec<(&'static str, String)> {
+    let Some(servers) = &*SERVERS else { return Vec::new() };
+    let mut environment = servers.environment(&shop_name(data), tables);
+    environment.retain(|(name, _)| !PATIENCE.iter().any(|(patience, _)| name == patience));
+    environment
+}
+
+/// The same shop, for an instance that comes to its stores through proxies.
+pub(crate) fn through(
+    proxies: &StoreProxies,
+    environment: &[(&'static str, String)],
+) -> Vec<(&'static str, String)> {
+    let mut environment = environment.to_vec();
+    // The later ones count.
+    environment.push(("MOBIMIR_CASSANDRA_CONTACT_POINTS", proxies.contact_points().join(",")));
+    environment.push(("MOBIMIR_MONGODB_URI", proxies.uri()));
+    environment
+}
+
+/// The same directory is the same shop.
+fn shop_name(data: &Path) -> String {
+    let mut name = DefaultHasher::new();
+    data.hash(&mut name);
+    // One process' shops, so that those of another run are others.
+    std::process::id().hash(&mut name);
+    format!("t{:016x}", name.finish())
 }
 
 impl Servers {
@@ -119,10 +152,8 @@ impl Servers {
             ("MOBIMIR_CASSANDRA_DATA_CENTRES", format!("dc1={}", self.ring.nodes().len())),
             ("MOBIMIR_MONGODB_URI", self.mongo.uri()),
             ("MOBIMIR_MONGODB_DATABASE", name.to_owned()),
-            // A machine that also builds can be slow.
-            ("MOBIMIR_MONGODB_CONNECT_TIMEOUT_MS", "60000".to_owned()),
-            ("MOBIMIR_MONGODB_TIMEOUT_MS", "120000".to_owned()),
         ];
+        environment.extend(PATIENCE.map(|(name, value)| (name, value.to_owned())));
         if tables == Tables::Own {
             environment.push(("MOBIMIR_CASSANDRA_KEYSPACE_PREFIX", name.to_owned()));
         }
