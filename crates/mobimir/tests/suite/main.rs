@@ -17,6 +17,7 @@ mod malformed;
 mod migration;
 mod orders;
 mod overload;
+mod partitions;
 mod roles;
 mod servers;
 mod support;
