@@ -151,3 +151,82 @@ pub(crate) fn counts(operations: &[Operation]) -> [[usize; 3]; 2] {
     }
     counts
 }
+
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn operation(asked: Asked, outcome: Outcome) -> Operation {
+        Operation { client: 1, instance: 0, began_us: 1, ended_us: 2, asked, outcome }
+    }
+
+    fn ordered(key: &str, id: &str, units: u64) -> Operation {
+        let order = json!({ "order_id": id, "items": [{ "quantity": units }] });
+        operation(Asked::Order { key: key.to_owned() }, Outcome::Done(order))
+    }
+
+    fn refreshed(outcome: Outcome) -> Operation {
+        operation(Asked::Refresh { refresh_token: "token".to_owned() }, outcome)
+    }
+
+    fn added(units: u64, outcome: Outcome) -> Operation {
+        operation(Asked::Add { product: "phone".to_owned(), units }, outcome)
+    }
+
+    fn unknown() -> Outcome {
+        Outcome::Unknown("timeout".to_owned())
+    }
+
+    fn refused(status: u16, code: &str) -> Outcome {
+        Outcome::Refused { status, code: code.to_owned() }
+    }
+
+    #[test]
+    fn what_is_acknowledged_and_what_is_in_doubt_are_counted_apart() {
+        let others = Operation { client: 2, ..added(100, Outcome::Done(json!({}))) };
+        let key = || Asked::Order { key: "third".to_owned() };
+        let account = account_of(
+            1,
+            &[
+                others,
+                added(3, Outcome::Done(json!({}))),
+                added(2, unknown()),
+                operation(Asked::Order { key: "first".to_owned() }, unknown()),
+                ordered("first", "a", 2),
+                ordered("first", "a", 2),
+                ordered("second", "b", 1),
+                operation(key(), refused(409, "in_progress")),
+                operation(key(), refused(409, "empty_cart")),
+                refreshed(unknown()),
+                refreshed(Outcome::Done(json!({}))),
+            ],
+        );
+        assert_eq!((account.units_added, account.units_in_doubt), (3, 2));
+        assert_eq!((account.units_ordered, account.orders.len()), (3, 2));
+    }
+
+    #[test]
+    #[should_panic(expected = "ORD-2")]
+    fn a_key_with_two_orders_is_found() {
+        account_of(1, &[ordered("first", "a", 1), ordered("first", "b", 1)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "SES-2")]
+    fn a_refresh_token_that_worked_twice_is_found() {
+        account_of(1, &[refreshed(Outcome::Done(json!({}))), refreshed(Outcome::Done(json!({})))]);
+    }
+
+    #[test]
+    #[should_panic(expected = "SES-3")]
+    fn a_good_token_that_was_refused_is_found() {
+        account_of(1, &[operation(Asked::ReadCart, refused(401, "unauthorized"))]);
+    }
+
+    #[test]
+    #[should_panic(expected = "refused without a reason")]
+    fn any_other_refusal_is_found() {
+        account_of(1, &[added(1, refused(422, "unknown_product"))]);
+    }
+}
