@@ -115,7 +115,7 @@ impl Follower {
     /// migration goes back to where nobody needs it. A migration that begins elsewhere than where this instance has the
     /// entity is not followed at all: what it calls its source is another store here.
     pub async fn beat(&mut self, prepare: &Prepare) -> StoreResult<Control> {
-        let started = Instant::now();
+        let lease = self.standing.lease_from_now();
         if !self.is_counted {
             let record = self.notes.record().await?;
             self.is_counted = record.is_some_and(|read| !read.value.is_over(&self.home));
@@ -131,7 +131,7 @@ impl Follower {
                 if record.is_over(&self.home) {
                     // What goes on from here begins with another one.
                     self.is_counted = false;
-                    self.standing.follow(&Control::NONE, started + self.timing.lease);
+                    self.standing.follow(&Control::NONE, lease);
                     return Ok(Control::NONE);
                 }
                 if record.source != self.home {
@@ -150,7 +150,7 @@ impl Follower {
         // Without the target only the source can be served, and nobody goes beyond that before all have confirmed.
         let reads_source = control.phase.rights().reads == Which::Source;
         if is_prepared || reads_source {
-            let is_near = self.standing.follow(&control, started + self.timing.lease);
+            let is_near = self.standing.follow(&control, lease);
             if self.is_counted && !self.invariants.check(Invariant::Mig3, is_near) {
                 tracing::error!(entity = self.notes.entity(), phase = %control.phase, "this instance was left behind");
             }

@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use mobimir_core::ports::{StoreError, StoreResult};
+use mobimir_core::{
+    ports::{StoreError, StoreResult},
+    time::{Clock, Moment},
+};
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
@@ -20,6 +23,7 @@ use crate::{
 
 pub struct Standing {
     timing: Timing,
+    clock: Option<Arc<dyn Clock>>,
     state: Mutex<State>,
     /// Told of every change: of the phase, of the lease, and of the last write of a phase.
     changes: Notify,
@@ -28,12 +32,26 @@ pub struct Standing {
 struct State {
     phase: Phase,
     epoch: u64,
-    /// Until when this instance may serve, by its own clock. `None` before it has ever been told.
-    until: Option<Instant>,
+    /// Until when this instance may serve. `None` before it has ever been told.
+    until: Option<LeaseEnd>,
     /// Writes under way, by the epoch in which they began.
     under_way: BTreeMap<u64, usize>,
     /// When a write last ended without anybody knowing whether it will still happen, by the epoch in which it began.
     uncertain: BTreeMap<u64, Instant>,
+}
+
+/// When a lease ends, by the monotonic clock and by those of the machine. In a virtual machine that was paused
+/// the monotonic clock stood still while the others took the instance for dead.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaseEnd {
+    at: Instant,
+    began: Option<(Moment, i64)>,
+}
+
+impl From<Instant> for LeaseEnd {
+    fn from(at: Instant) -> Self {
+        Self { at, began: None }
+    }
 }
 
 /// A write under way.
@@ -48,6 +66,15 @@ pub struct Permit {
 impl Standing {
     /// Of an instance that has not been told anything yet, and serves nothing.
     pub fn new(timing: &Timing) -> Arc<Self> {
+        Self::build(timing, None)
+    }
+
+    /// The same, where leases end by these clocks, too.
+    pub fn with_clock(timing: &Timing, clock: Arc<dyn Clock>) -> Arc<Self> {
+        Self::build(timing, Some(clock))
+    }
+
+    fn build(timing: &Timing, clock: Option<Arc<dyn Clock>>) -> Arc<Self> {
         let state = State {
             phase: Phase::Source,
             epoch: 0,
@@ -55,13 +82,13 @@ impl Standing {
             under_way: BTreeMap::new(),
             uncertain: BTreeMap::new(),
         };
-        Arc::new(Self { timing: *timing, state: Mutex::new(state), changes: Notify::new() })
+        Arc::new(Self { timing: *timing, clock, state: Mutex::new(state), changes: Notify::new() })
     }
 
     /// Where reads go.
     pub fn read_from(&self) -> StoreResult<Which> {
         let state = self.state();
-        state.serves()?;
+        self.serves(&state)?;
         Ok(state.phase.rights().reads)
     }
 
@@ -84,20 +111,49 @@ impl Standing {
     /// `None` while writes wait.
     fn permit(self: &Arc<Self>) -> StoreResult<Option<Permit>> {
         let mut state = self.state();
-        state.serves()?;
+        self.serves(&state)?;
         let Writes::To { store, mirrored } = state.phase.rights().writes else { return Ok(None) };
         let epoch = state.epoch;
         *state.under_way.entry(epoch).or_default() += 1;
         Ok(Some(Permit { standing: self.clone(), epoch, store, mirrored, is_certain: false }))
     }
 
+    /// When a lease that begins now ends.
+    pub fn lease_from_now(&self) -> LeaseEnd {
+        let lease = self.timing.lease;
+        let lease_ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
+        let began = self.clock.as_ref().map(|clock| (clock.moment(), lease_ms));
+        LeaseEnd { at: Instant::now() + lease, began }
+    }
+
+    fn has_ended(&self, lease: LeaseEnd) -> bool {
+        let ended_by_clocks = match (&self.clock, lease.began) {
+            (Some(clock), Some((began, lease_ms))) => clock.moment().since(began) >= lease_ms,
+            _ => false,
+        };
+        ended_by_clocks || Instant::now() >= lease.at
+    }
+
+    /// An instance that has not been heard of for long enough is taken for dead by the others, so it must not
+    /// serve.
+    fn serves(&self, state: &State) -> StoreResult<()> {
+        match state.until {
+            Some(until) if !self.has_ended(until) => Ok(()),
+            Some(_) => {
+                Err(unavailable("this instance has lost touch with the migration and stopped serving"))
+            }
+            None => Err(unavailable("this instance does not know yet how far the migration is")),
+        }
+    }
+
     /// From now on this instance does as the phase says, and until `until` if it is told nothing else. Says whether that
     /// is no more than one phase from what it has done so far, as it must be if it still served.
-    pub fn follow(&self, control: &Control, until: Instant) -> bool {
+    pub fn follow(&self, control: &Control, until: impl Into<LeaseEnd>) -> bool {
         let is_near;
+        let until = until.into();
         {
             let mut state = self.state();
-            let served = state.until.is_some_and(|until| Instant::now() < until);
+            let served = state.until.is_some_and(|until| !self.has_ended(until));
             is_near = !served || state.phase.is_within_a_step_of(control.phase);
             (state.phase, state.epoch, state.until) = (control.phase, control.epoch, Some(until));
         }
@@ -136,19 +192,6 @@ impl Standing {
     }
 }
 
-impl State {
-    /// An instance that has not been heard of for long enough is taken for dead by the others, so it must not serve.
-    fn serves(&self) -> StoreResult<()> {
-        match self.until {
-            Some(until) if Instant::now() < until => Ok(()),
-            Some(_) => {
-                Err(unavailable("this instance has lost touch with the migration and stopped serving"))
-            }
-            None => Err(unavailable("this instance does not know yet how far the migration is")),
-        }
-    }
-}
-
 impl Permit {
     /// The store has said what became of the write, so nothing of it comes later.
     pub fn answered(mut self) {
@@ -182,6 +225,8 @@ fn unavailable(what: &str) -> StoreError {
 
 #[cfg(test)]
 mod tests {
+    use mobimir_core::time::{ManualClock, Timestamp};
+
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);
@@ -264,5 +309,25 @@ mod tests {
         let started = Instant::now();
         standing.drained(4).await;
         assert_eq!(started.elapsed(), Timing::default().write_timeout);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_ends_also_where_the_monotonic_clock_stood_still() {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_000_000)));
+        let timing = Timing::default();
+        let standing = Standing::with_clock(&timing, clock.clone());
+        let lease_ms = i64::try_from(timing.lease.as_millis()).unwrap();
+        standing.follow(&at(Phase::DualWrite, 3), standing.lease_from_now());
+        assert!(standing.read_from().is_ok());
+        // The machine was paused, and its wall clock set right afterwards.
+        clock.shift_wall_ms(lease_ms);
+        assert!(standing.read_from().is_err(), "the others have taken this instance for dead");
+        assert!(standing.begin_write().await.is_err());
+        standing.follow(&at(Phase::DualWrite, 3), standing.lease_from_now());
+        clock.shift_wall_ms(-60_000);
+        clock.advance_ms(lease_ms - 1);
+        assert!(standing.read_from().is_ok(), "a clock that is set back ends nothing early");
+        clock.advance_ms(1);
+        assert!(standing.read_from().is_err(), "suspended");
     }
 }

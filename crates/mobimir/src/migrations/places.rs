@@ -146,7 +146,7 @@ impl Places {
         let mirror_age_ms = self.policy.alerts.migration.mirror_age.as_ms();
         let mirror_age_max = Duration::from_millis(u64::try_from(mirror_age_ms).unwrap_or(u64::MAX));
         let timing = Timing { mirror_age_max, ..Timing::default() };
-        let standing = Standing::new(&timing);
+        let standing = Standing::with_clock(&timing, self.clock.clone());
         let shadow = Shadow::new(self.config.migration.shadow_percent * PERMILLE_PER_PERCENT);
         let migrating = Migrating::new(source, standing, self.clock.clone()).with_shadow(shadow);
         Arc::new(MovingEntity {
