@@ -325,6 +325,25 @@ impl Shop {
         Ok(())
     }
 
+    /// CRT-2: whoever changed a guest's cart so late that the last check of its merge may have been before
+    /// takes the change along. An instance that stood still does not know how late it is but by its clocks.
+    pub(crate) async fn follow_merge(&self, caller: &Caller) -> Result<(), StoreError> {
+        let took_ms = self.moment().since(caller.known_at);
+        if caller.session.holder != Holder::Guest
+            || took_ms <= self.settings().request_ms_max
+            || self.plants(Planted::LateGuestNotFollowed)
+        {
+            return Ok(());
+        }
+        let stored = self.stores().sessions.get_decided(caller.session.id, self.now()).await?;
+        match stored.map(|session| session.state) {
+            Some(SessionState::Closed { at, into, .. }) => {
+                self.copy_guest_cart(caller.session.id, into, at).await
+            }
+            _ => Ok(()),
+        }
+    }
+
     async fn copy_guest_cart(
         &self,
         guest: SessionId,

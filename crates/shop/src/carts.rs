@@ -231,6 +231,7 @@ impl Shop {
         };
         let expires_at = self.cart_expiry(caller, now);
         self.stores().carts.append(owner, vec![change], expires_at, now).await?;
+        self.follow_merge(caller).await?;
         let read_at = self.now();
         let stored = self.stores().carts.read(owner, read_at).await?;
         let changes = stored.as_ref().map_or(&[][..], |stored| &stored.changes);

@@ -104,6 +104,8 @@ pub enum Planted {
     GuestKeptOpen,
     /// Nobody checks a merged guest's cart once more.
     NoLastCheckOfMerge,
+    /// What an instance that stood still puts into the cart of a guest stays there.
+    LateGuestNotFollowed,
     /// A merge gives changes new ids.
     MergeRenamesChanges,
     /// A cancelled order gives its stock back without being decided.

@@ -40,6 +40,8 @@ const ACTIVITY_RESOLUTION_MS: i64 = 60_000;
 #[derive(Clone, Debug)]
 pub struct Caller {
     pub session: Arc<Session>,
+    /// When the store had the session so, at the latest.
+    pub known_at: Moment,
 }
 
 /// What a client tells about itself.
@@ -80,15 +82,15 @@ impl Shop {
             }
             None => self.look_up(&token).await?,
         };
-        let Some(session) = session else { return Ok(None) };
+        let Some((session, known_at)) = session else { return Ok(None) };
         self.note_activity(&session, now.wall);
-        Ok(Some(Caller { session }))
+        Ok(Some(Caller { session, known_at }))
     }
 
     /// Judges a token by a read of the store that began after the token arrived. A token that does not fit
     /// what was read is looked up where sessions are decided before it is refused. Requests for one session
     /// share reads, so that no number of wrong guesses makes more than one read at a time.
-    async fn look_up(&self, token: &AccessToken) -> StoreResult<Option<Arc<Session>>> {
+    async fn look_up(&self, token: &AccessToken) -> StoreResult<Option<(Arc<Session>, Moment)>> {
         let cache = &self.inner.sessions;
         let visit = cache.lookups.visit(token.session);
         let mut latest = visit.lookup.latest.lock().await;
@@ -121,8 +123,8 @@ impl Shop {
         drop(latest);
 
         let now = self.moment();
-        let session =
-            found.filter(|session| fits(session, token, now)).or_else(|| cache.accepted(token, now));
+        let found = found.filter(|session| fits(session, token, now)).map(|session| (session, began));
+        let session = found.or_else(|| cache.accepted(token, now));
         if session.is_none() {
             cache.refuse(token, began);
         }
@@ -184,7 +186,7 @@ impl Shop {
         });
     }
 
-    fn moment(&self) -> Moment {
+    pub(crate) fn moment(&self) -> Moment {
         self.inner.environment.clock.moment()
     }
 }
@@ -237,11 +239,11 @@ impl SessionCache {
         }
     }
 
-    /// The session of a token, if memory may still vouch for it.
-    fn accepted(&self, token: &AccessToken, now: Moment) -> Option<Arc<Session>> {
+    /// The session of a token and when it was read, if memory may still vouch for it.
+    fn accepted(&self, token: &AccessToken, now: Moment) -> Option<(Arc<Session>, Moment)> {
         let entry = self.entries.get(&token.session)?;
         let is_young = (0..self.ttl_ms).contains(&now.since(entry.read_at));
-        (is_young && fits(&entry.session, token, now)).then_some(entry.session)
+        (is_young && fits(&entry.session, token, now)).then_some((entry.session, entry.read_at))
     }
 
     fn is_remembered(&self, id: SessionId, now: Moment) -> bool {

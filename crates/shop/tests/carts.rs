@@ -293,6 +293,27 @@ async fn a_guests_cart_that_is_packed_between_the_looks_of_a_merge_is_merged_onc
     assert_eq!((merges, shop.invariants().violations(Invariant::Crt2)), (1, 0));
 }
 
+/// An instance stood still between the check of the session and the write: the login is over, and the last check
+/// of the merge, too. What it acknowledges is not lost.
+#[tokio::test]
+async fn an_add_that_comes_after_the_last_check_of_a_merge_goes_along() {
+    let world = World::new();
+    let (shop, late) = (world.shop(Faults::none()), world.shop(Faults::none()));
+    let products = world.products(2, 1_000).await;
+    shop.register("anna@example.ru", "correct horse").await.unwrap();
+    let guest = world.guest(&late).await;
+    late.add_to_cart(&guest, products[0], 3, None, None).await.unwrap();
+    let session = shop
+        .log_in("anna@example.ru", "correct horse", Some(guest.clone()), Default::default())
+        .await
+        .unwrap();
+    world.clock.advance_ms(20_000);
+    assert_eq!(shop.reconcile().await.merges, 1);
+    late.add_to_cart(&guest, products[1], 2, None, None).await.unwrap();
+    let user = shop.authenticate(&session.token).await.unwrap().unwrap();
+    assert_eq!(quantities(&shop, &user).await, [(products[0], 3), (products[1], 2)]);
+}
+
 /// The reconciler comes hours late, and the cart has been packed twice since the order read it.
 #[tokio::test]
 async fn an_order_takes_its_cart_however_late_its_cover_comes() {

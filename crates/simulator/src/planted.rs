@@ -63,6 +63,7 @@ planted! {
         RequestNotCompared "request-not-compared",
         GuestKeptOpen "guest-kept-open",
         NoLastCheckOfMerge "no-last-check-of-merge",
+        LateGuestNotFollowed "late-guest-not-followed",
         MergeRenamesChanges "merge-renames-changes",
         CancelledWithoutDecision "cancelled-without-decision",
         PricesReadAfterComparison "prices-read-after-comparison",

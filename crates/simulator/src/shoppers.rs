@@ -721,14 +721,27 @@ impl Shopper {
         let add = async {
             if late {
                 market.world.sleep_ms(0, 30).await;
-                self.add_as_guest(number, guest.token.clone()).await;
+                let instance = market.any_instance();
+                let add = self.add_as_guest_at(&instance, number, guest.token.clone());
+                let pauses = market.world.plan().faults.pauses && market.world.permille(200);
+                let pause = async {
+                    if pauses {
+                        market.world.sleep_ms(0, 25).await;
+                        instance.stand_still().await;
+                    }
+                };
+                futures_util::future::join(add, pause).await;
             }
         };
         futures_util::future::join(log_in, add).await;
     }
 
     async fn add_as_guest(&self, guest: usize, token: String) {
-        let (market, instance) = (&self.market, self.market.any_instance());
+        self.add_as_guest_at(&self.market.any_instance(), guest, token).await;
+    }
+
+    async fn add_as_guest_at(&self, instance: &Instance, guest: usize, token: String) {
+        let market = &self.market;
         let (item, units) = (market.item(), market.world.between(1, 3));
         let product = market.products[item];
         let call = Call::Add { customer: self.customer, guest: Some(guest), item, units };
@@ -746,7 +759,7 @@ impl Shopper {
                 Heard::Answer(Err(_)) | Heard::Refused => Answer::Refused("no"),
             }
         };
-        market.ask(self.client, &instance, call, answer).await;
+        market.ask(self.client, instance, call, answer).await;
     }
 }
 

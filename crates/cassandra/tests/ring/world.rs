@@ -136,7 +136,8 @@ impl World {
             found.and_then(|guest| guest.ok_or_else(|| "it is not there".to_owned()))
         })
         .await;
-        Caller { session: Arc::new(Session { holder: Holder::User(user), ..(*guest.session).clone() }) }
+        let session = Session { holder: Holder::User(user), ..(*guest.session).clone() };
+        Caller { session: Arc::new(session), ..guest }
     }
 
     /// STK-1: the books balance, nothing is left held; how many units were sold.

@@ -99,7 +99,7 @@ impl World {
             holder: mobimir_core::session::Holder::User(user),
             ..(*guest.session).clone()
         };
-        Caller { session: Arc::new(session) }
+        Caller { session: Arc::new(session), ..guest }
     }
 
     #[allow(dead_code, reason = "not every test file has guests")]
