@@ -312,7 +312,7 @@ mod tests {
         let standing = Standing::new(&Timing::default());
         let until = Instant::now() + Duration::from_millis(LONG_MS);
         let dual_write = Control { phase: Phase::DualWrite, epoch: 3, ..Control::default() };
-        standing.follow(&dual_write, until.into());
+        standing.follow(&dual_write, tokio::time::Instant::from_std(until));
         let movables = ModelStore::movables();
         let carts = Arc::new(SlowCarts {
             carts: MigratingCarts::new(movables.carts, standing.clone(), Arc::new(SystemClock)),
@@ -362,7 +362,7 @@ mod tests {
         let cart = shop.cart(&caller).await.unwrap();
         assert_eq!(cart.items.iter().map(|item| item.quantity).collect::<Vec<_>>(), [2]);
         let handover = Control { phase: Phase::Handover, epoch: 4, ..Control::default() };
-        standing.follow(&handover, until.into());
+        standing.follow(&handover, tokio::time::Instant::from_std(until));
         assert!(standing.drained(4).now_or_never().is_some(), "no write is in doubt");
     }
 }
