@@ -1,6 +1,9 @@
 //! An instance of the shop: it crashes, stands still, starts again, and has a clock of its own.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, Ordering},
+};
 
 use mobimir_core::{entropy::Entropy, invariant::Invariant, ports::Stores};
 use mobimir_shop::{
@@ -29,6 +32,7 @@ pub struct Instance {
     ring: Ring,
     clock: Arc<InstanceClock>,
     running: Mutex<Option<Running>>,
+    stands_still: AtomicBool,
     /// Of the runs that have ended, what each counted.
     counted: Mutex<Vec<Shop>>,
 }
@@ -54,7 +58,9 @@ impl Instance {
     pub fn start(number: usize, world: World, set: ReplicaSet, ring: Ring) -> Arc<Self> {
         let ahead_ms = if world.plan().faults.clocks { off(&world) } else { 0 };
         let clock = Arc::new(InstanceClock::new(world.clone(), ahead_ms));
+        let stands_still = AtomicBool::new(false);
         let instance = Arc::new(Self {
+            stands_still,
             number,
             world,
             set,
@@ -120,16 +126,23 @@ impl Instance {
         let Some(running) = self.running() else { return };
         let ms = self.world.between(100, 25_000);
         self.world.note("instance stands still", (self.number, ms));
+        self.stands_still.store(true, Ordering::SeqCst);
         running.network.stand_still(true);
         tokio::time::sleep(std::time::Duration::from_millis(ms)).await;
         if self.world.permille(500) {
             self.clock.boot_stood_still(ms.cast_signed());
         }
         running.network.stand_still(false);
+        self.stands_still.store(false, Ordering::SeqCst);
     }
 
+    /// One clock of a machine fails at a time: where the boot clock may stand still, nobody sets the other.
+    /// If both failed at once, nothing in the instance could tell that time has passed.
     pub fn set_clock(&self) {
-        self.clock.set_ahead(off(&self.world));
+        let ahead_ms = off(&self.world);
+        if !self.stands_still.load(Ordering::SeqCst) {
+            self.clock.set_ahead(ahead_ms);
+        }
     }
 
     /// Works on a request. What may write has a task of its own, so that a client that hangs up cuts nothing
