@@ -44,7 +44,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ROLE", value_parser = clap::builder::PossibleValuesParser::new(Role::NAMES).try_map(|name| name.parse::<Role>()))]
     role: Option<Role>,
     // What runs by the clock would make two counts of the same requests differ.
-    /// Answer requests and do nothing else: no reconciler, nothing is swept up. For counting instructions
+    /// Answer requests and do nothing else: no reconciler, nothing is swept up, no session is remembered or
+    /// written as active. For counting instructions
     #[arg(long, hide = true)]
     no_background: bool,
 }
@@ -214,7 +215,11 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
     if let Some((seed, products)) = catalogue {
         fill(&stores, seed, products, &config, clock.as_ref(), &stop).await?;
     }
-    let settings = settings(&config, &homes, order_buckets);
+    let mut settings = settings(&config, &homes, order_buckets);
+    if !has_background {
+        tracing::warn!("nothing is done in the background: this shop is for measurements only");
+        without_clock(&mut settings);
+    }
     let shop = Shop::counting_in(invariants, stores, clock.clone(), settings);
     if config.role.does(Role::Orders) {
         // What a crash left open is finished before anybody can add to it.
@@ -252,9 +257,6 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
 
     // Each by those who answer for what it is about; all of it may be done by several at the same time.
     let mut background = JoinSet::new();
-    if !has_background {
-        tracing::warn!("nothing is done in the background: this shop is for measurements only");
-    }
     if config.role.does(Role::Orders) && has_background {
         background.spawn(run_reconciler(shop, stop.wait()));
     }
@@ -314,6 +316,12 @@ fn settings(config: &Config, homes: &Homes<'_>, order_buckets: BucketCount) -> S
         }),
         ..ShopSettings::default()
     }
+}
+
+/// The same request does the same, however long ago the one before it was.
+fn without_clock(settings: &mut ShopSettings) {
+    settings.session_cache_ms = 0;
+    settings.session_activity_ms = i64::MAX;
 }
 
 /// Without it this instance would stop serving what can move.

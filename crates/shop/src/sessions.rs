@@ -33,8 +33,6 @@ const REFUSALS_MAX: usize = 10_000;
 /// replica that lags may not know a new token yet.
 const REFUSAL_MS_MAX: i64 = 250;
 const EPOCH_SLOTS: usize = 256;
-/// `last_active` is written when it is older than this.
-const ACTIVITY_RESOLUTION_MS: i64 = 60_000;
 
 /// The holder of a live session.
 #[derive(Clone, Debug)]
@@ -172,8 +170,9 @@ impl Shop {
     }
 
     fn note_activity(&self, session: &Arc<Session>, now: Timestamp) {
-        if now.since(session.last_active) < ACTIVITY_RESOLUTION_MS
-            || !self.inner.sessions.claim_activity(session.id, now)
+        let resolution_ms = self.settings().session_activity_ms;
+        if now.since(session.last_active) < resolution_ms
+            || !self.inner.sessions.claim_activity(session.id, now, resolution_ms)
         {
             return;
         }
@@ -295,8 +294,8 @@ impl SessionCache {
     }
 
     /// One caller at a time notes a session's activity.
-    fn claim_activity(&self, id: SessionId, now: Timestamp) -> bool {
-        let claimed = self.activity.get(&id).is_some_and(|at| now.since(at) < ACTIVITY_RESOLUTION_MS);
+    fn claim_activity(&self, id: SessionId, now: Timestamp, resolution_ms: i64) -> bool {
+        let claimed = self.activity.get(&id).is_some_and(|at| now.since(at) < resolution_ms);
         if !claimed {
             self.activity.insert(id, now);
         }

@@ -15,6 +15,8 @@ pub struct ShopSettings {
     pub session_ttl_ms: i64,
     pub guest_session_ttl_ms: i64,
     pub session_cache_ms: i64,
+    /// `last_active` of a session is written when it is older than this.
+    pub session_activity_ms: i64,
     pub guest_cart_ttl_ms: i64,
     /// `None`: a user's cart never expires.
     pub user_cart_ttl_ms: Option<i64>,
@@ -44,6 +46,7 @@ impl Default for ShopSettings {
             session_ttl_ms: 30 * DAY_MS,
             guest_session_ttl_ms: 30 * DAY_MS,
             session_cache_ms: 2_000,
+            session_activity_ms: 60_000,
             guest_cart_ttl_ms: 7 * DAY_MS,
             user_cart_ttl_ms: Some(30 * DAY_MS),
             abandoned_after_ms: DAY_MS,
