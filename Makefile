@@ -33,7 +33,7 @@ bench: bench-tools ## all figures in one piece, in about 80 minutes, recorded in
 	$(CARGO) build --release --package mobimir --package mobimir-bench
 	$(CARGO) run --release --package mobimir-bench -- --record docs/benchmarks $(addprefix --section ,$(ONLY))
 
-bench-instructions: bench-tools ## how many instructions the ten hot operations take
+bench-instructions: bench-tools ## how many instructions the hot operations take
 	$(CARGO) build --release --package mobimir --package mobimir-bench
 	$(CARGO) run --release --package mobimir-bench -- --instructions
 

@@ -1,5 +1,5 @@
-//! The ten operations that shoppers ask for most on Black Friday, as requests to a shop that was filled for them. What they
-//! cost in instructions is counted by [`crate::instructions`], and in two builds compared by [`crate::compare`].
+//! The operations that shoppers ask for most on Black Friday, as requests to a shop that was filled for them.
+//! [`crate::instructions`] counts what they cost in instructions, and [`crate::compare`] compares two builds.
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
@@ -12,8 +12,8 @@ use crate::{
     server::{OPERATOR_TOKEN, Server},
 };
 
-/// All that the profile `black-friday` asks for, and two more reads of the catalogue. The session is checked in every one of
-/// a cart or an order.
+/// All that the profile `black-friday` asks for, two more reads of the catalogue, and an order of the cart. Every
+/// request for a cart or an order also checks the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub(crate) enum Hot {
@@ -25,6 +25,8 @@ pub(crate) enum Hot {
     CartChange,
     CartRead,
     OrderPlace,
+    /// An addition to the cart and an order of the cart, in turns: the mean of both.
+    OrderOfCart,
     OrderCard,
     OrderList,
 }
@@ -72,6 +74,7 @@ impl Hot {
             Self::CartChange => "cart_change",
             Self::CartRead => "cart_read",
             Self::OrderPlace => "order_place",
+            Self::OrderOfCart => "order_of_cart",
             Self::OrderCard => "order_card",
             Self::OrderList => "order_list",
         }
@@ -163,6 +166,7 @@ impl HotShop {
             }
             Hot::CartRead => Request::of(guest, "GET", "/v1/cart", None),
             Hot::OrderPlace => self.order(user, number),
+            Hot::OrderOfCart => self.cart_turn(user, number),
             Hot::OrderCard => {
                 let path = format!("/v1/orders/{}", self.orders[number % self.orders.len()]);
                 Request::of(user, "GET", &path, None)
@@ -176,9 +180,18 @@ impl HotShop {
         let product = &self.ordered()[number % ORDERED_PRODUCTS];
         let items = json!([{ "product_id": product.id, "quantity": 1 }]);
         let body = json!({ "geo_zone": ZONE, "items": items, "shipping_address": "Москва, ул. Ленина, 1" });
-        let (token, key) = (format!("Bearer {user}"), format!("hot-{number}"));
-        let headers = [("authorization", token.as_str()), ("idempotency-key", key.as_str())];
-        Request::new("POST", "/v1/orders", &headers, Some(&body.to_string())).answered(201)
+        place(user, &format!("hot-{number}"), &body)
+    }
+
+    /// Every user adds to the cart, then every user orders it. A user's requests must follow one another: the
+    /// load sends request `n` over connection `n` modulo the connections, which divide the users.
+    fn cart_turn(&self, user: &str, number: usize) -> Request {
+        if (number / self.users.len()).is_multiple_of(2) {
+            let body = json!({ "product_id": self.ordered()[number % ORDERED_PRODUCTS].id, "quantity": 1 });
+            return Request::of(user, "POST", "/v1/cart/items", Some(&body.to_string()));
+        }
+        let body = json!({ "geo_zone": ZONE, "shipping_address": "Москва, ул. Ленина, 1" });
+        place(user, &format!("hot-cart-{number}"), &body)
     }
 
     fn restocks(&self) -> Vec<Request> {
@@ -203,6 +216,12 @@ impl HotShop {
         let (guest, line) = (number % self.guests.len(), number / self.guests.len() % LINES_PER_CART);
         &self.ordered()[(guest * LINES_PER_CART + line) % ORDERED_PRODUCTS]
     }
+}
+
+fn place(user: &str, key: &str, body: &Value) -> Request {
+    let token = format!("Bearer {user}");
+    let headers = [("authorization", token.as_str()), ("idempotency-key", key)];
+    Request::new("POST", "/v1/orders", &headers, Some(&body.to_string())).answered(201)
 }
 
 /// In an order in which neighbours have nothing to do with each other; all of them before the first comes again.
@@ -266,8 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_ten_with_the_names_that_the_command_line_takes() {
-        assert_eq!(Hot::value_variants().len(), 10);
+    fn all_have_the_names_that_the_command_line_takes() {
         for hot in Hot::value_variants() {
             let value = hot.to_possible_value();
             assert_eq!(value.as_ref().map(|value| value.get_name()), Some(hot.name()));

@@ -10,7 +10,7 @@
 //! - [`flash`]: a flash sale;
 //! - [`steady`]: whether ten minutes change anything;
 //! - [`sizes`]: whether a large shop costs more than a small one;
-//! - [`instructions`]: how many instructions the ten [`hot`] operations take.
+//! - [`instructions`]: how many instructions the [`hot`] operations take.
 //!
 //! [`record`] runs all of them in one piece and keeps what they say, and [`compare`] asks two builds in turns.
 //!
@@ -95,7 +95,7 @@ struct Args {
     /// What --migrate starts to see how much memory it takes
     #[arg(long, hide = true, value_name = "URI")]
     move_within: Option<String>,
-    /// Instead of all that: how many instructions the ten hot operations take, with valgrind
+    /// Instead of all that: how many instructions the hot operations take, with valgrind
     #[arg(long, group = "of_hot", conflicts_with_all = ["only", "large", "store", "cluster", "migrate"])]
     instructions: bool,
     /// Instead of all that: the program and another build of it, asked for the hot operations in turns

@@ -20,8 +20,10 @@ use crate::{
 
 const CONNECTIONS: usize = 32;
 const ROUNDS: usize = 9;
-/// Until it is known how long a round has to be.
+/// Until it is known how long a round has to be. What comes in turns (`Hot::OrderOfCart`) is whole in it.
 const FIRST_REQUESTS: usize = 256;
+/// Of which the commits are counted.
+const ALONE_REQUESTS: usize = 128;
 
 /// One build, with a shop of its own.
 struct Side {
@@ -44,15 +46,19 @@ pub(crate) fn measure(
     figures.say(&verdict::heading());
     for hot in Hot::wanted(named) {
         progress(hot.name());
-        let rounds = compare(&mut sides, hot, setting)?;
+        let (rounds, next) = compare(&mut sides, hot, setting)?;
         rounds.lines(hot.name()).iter().for_each(|line| figures.say(line));
+        let [this, other] = &mut sides;
+        let commits = [this.commits_alone(hot, next)?, other.commits_alone(hot, next)?];
+        figures.say(&verdict::commits(commits));
     }
+    figures.note("commits are those of one request after the other, over one connection");
     figures.note("ratios are this to other; (low - high) is the middle half of the rounds");
     sides.into_iter().try_for_each(|side| side.server.stop())
 }
 
-/// Both sides get the same requests, so their data stays equal, too.
-fn compare(sides: &mut [Side; 2], hot: Hot, setting: &Setting<'_>) -> Result<Rounds> {
+/// Both sides get the same requests, so their data stays equal, too. Also the number of the next request.
+fn compare(sides: &mut [Side; 2], hot: Hot, setting: &Setting<'_>) -> Result<(Rounds, usize)> {
     let mut next = HotShop::filled(hot);
     let mut count = FIRST_REQUESTS;
     for lasts in [setting.pace.warm_up, setting.pace.round] {
@@ -77,7 +83,7 @@ fn compare(sides: &mut [Side; 2], hot: Hot, setting: &Setting<'_>) -> Result<Rou
         rounds.push(pair);
         next += count;
     }
-    Ok(rounds)
+    Ok((rounds, next))
 }
 
 impl Side {
@@ -96,5 +102,14 @@ impl Side {
         let spent = self.server.cpu()?.since(&before);
         let cpu_us = spent.as_secs_f64() * 1e6 / done.requests as f64;
         Ok(Measured { per_second: done.per_second(), cpu_us })
+    }
+
+    /// How often a request waits for the disk when nobody else is there, at most: group commits of this side.
+    fn commits_alone(&self, hot: Hot, first: usize) -> Result<f64> {
+        const COMMITS: &str = "mobimir_embedded_commits_total";
+        let requests = self.shop.requests(hot, first, ALONE_REQUESTS);
+        let before = self.server.metric(COMMITS)?;
+        let done = Load::connect(self.server.address, 1)?.run(&requests, Until::Each)?;
+        Ok((self.server.metric(COMMITS)? - before) / done.requests as f64)
     }
 }

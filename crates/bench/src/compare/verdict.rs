@@ -31,6 +31,11 @@ pub(crate) fn heading() -> String {
     columns(["operation", "median of 9", "this", "other", "ratio", "difference"].map(str::to_owned))
 }
 
+/// A line of its own: counted once, and the same in every round.
+pub(crate) fn commits([this, other]: [f64; 2]) -> String {
+    columns(["", "commits", &format!("{this:.2}"), &format!("{other:.2}"), "", ""].map(str::to_owned))
+}
+
 impl Rounds {
     pub(crate) fn push(&mut self, (this, other): (Measured, Measured)) {
         self.this.push(this);

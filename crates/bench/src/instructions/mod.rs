@@ -1,5 +1,5 @@
-//! How many instructions the shop takes for each of the ten hot operations. Unlike times they do not depend on what else the
-//! machine does, so a change of one per cent is seen in one run.
+//! How many instructions the shop takes for each of the hot operations. Unlike times they do not depend on what
+//! else the machine does, so a change of one per cent is seen in one run.
 //!
 //! The program runs as it is shipped, but under callgrind and with one worker thread, and is asked over one connection. Counted
 //! is what all its threads do in user space until an answer is sent; the kernel's part is not in it.
@@ -7,6 +7,8 @@
 //! - [`callgrind`]: the shop under callgrind, and its counts.
 
 mod callgrind;
+
+use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
 
@@ -20,7 +22,7 @@ use crate::{
     server::Server,
 };
 
-/// Each with a shop and a process of its own.
+/// Each with a process of its own, and a copy of the same shop.
 const RUNS: usize = 2;
 /// Of each operation. The median leaves out those in which the store wrote a file or the like.
 const BATCHES: usize = 5;
@@ -31,10 +33,18 @@ const SPREAD_BAR_PERCENT: f64 = 1.0;
 pub(crate) fn measure(setting: &Setting<'_>, named: &[Hot], figures: &mut Figures) -> Result<()> {
     callgrind::check_installed()?;
     let wanted = Hot::wanted(named);
+    progress("making a shop of 10,000 products");
+    let data = setting.scratch.dir("instructions")?.join("data");
+    // Not under callgrind: it would take minutes.
+    let server = Server::demo(setting.binary, &data).context("the shop did not start")?;
+    let shop = HotShop::fill(&server)?;
+    server.stop()?;
     let mut runs = Vec::new();
     for number in 1..=RUNS {
         progress(&format!("instructions, run {number} of {RUNS}"));
-        runs.push(count(setting, number, &wanted).with_context(|| format!("run {number}"))?);
+        let dir = setting.scratch.dir(&format!("instructions-{number}"))?;
+        copy(&data, &dir.join("data")).context("cannot copy the shop")?;
+        runs.push(count(setting, &dir, &shop, &wanted).with_context(|| format!("run {number}"))?);
     }
     for (at, hot) in wanted.iter().enumerate() {
         let counts: Vec<f64> = runs.iter().map(|run| run[at]).collect();
@@ -45,16 +55,9 @@ pub(crate) fn measure(setting: &Setting<'_>, named: &[Hot], figures: &mut Figure
     Ok(())
 }
 
-/// Instructions for one request of each operation, by a new shop.
-fn count(setting: &Setting<'_>, number: usize, wanted: &[Hot]) -> Result<Vec<f64>> {
-    let dir = setting.scratch.dir(&format!("instructions-{number}"))?;
-    let data = dir.join("data");
-    // Not under callgrind: it would take minutes.
-    let server = Server::demo(setting.binary, &data).context("the shop did not start")?;
-    let shop = HotShop::fill(&server)?;
-    server.stop()?;
-
-    let counted = Counted::start(setting.binary, &data, &dir)?;
+/// Instructions for one request of each operation, by a new process on the data in `dir`.
+fn count(setting: &Setting<'_>, dir: &Path, shop: &HotShop, wanted: &[Hot]) -> Result<Vec<f64>> {
+    let counted = Counted::start(setting.binary, &dir.join("data"), dir)?;
     let mut load = Load::connect(counted.server.address, 1)?;
     // Otherwise the first batches would also count how the caches fill up, and differ by a factor of two.
     load.run(&shop.reads_of_all(), Until::Each).context("to warm up")?;
@@ -84,13 +87,28 @@ fn count(setting: &Setting<'_>, number: usize, wanted: &[Hot]) -> Result<Vec<f64
     Ok(counts)
 }
 
+/// A data directory that nobody has open.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let copied = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &copied)?;
+        } else {
+            fs::copy(entry.path(), copied)?;
+        }
+    }
+    Ok(())
+}
+
 /// Of a batch.
 fn requests_of(hot: Hot) -> usize {
     match hot {
         Hot::ProductPage | Hot::ProductStock => 400,
         Hot::CartAdd | Hot::CartChange | Hot::CartRead | Hot::OrderCard => 200,
         Hot::Search | Hot::OrderList => 96,
-        Hot::CategoryPage | Hot::OrderPlace => 128,
+        Hot::CategoryPage | Hot::OrderPlace | Hot::OrderOfCart => 128,
     }
 }
 
