@@ -123,16 +123,22 @@ impl Shop {
         let mut seen_claim = None;
         let (mut checkout, mut replayed) = match found {
             Some(checkout) => (checkout, true),
-            None => {
-                let (checkout, claim) = self.draft(order_id, user, &request, give_up_at).await?;
-                match self.stores().products.insert_checkout(checkout.clone()).await? {
-                    Some(earlier) => (earlier, true),
-                    None => {
-                        seen_claim = claim;
-                        (checkout, false)
+            None => match self.draft(order_id, user, &request, give_up_at).await {
+                Ok((checkout, claim)) => {
+                    match self.stores().products.insert_checkout(checkout.clone()).await? {
+                        Some(earlier) => (earlier, true),
+                        None => {
+                            seen_claim = claim;
+                            (checkout, false)
+                        }
                     }
                 }
-            }
+                // The same request may run at another instance: then its own order has emptied the cart.
+                Err(refused) => match self.stores().products.get_checkout(order_id).await? {
+                    Some(earlier) => (earlier, true),
+                    None => return Err(refused),
+                },
+            },
         };
         if checkout.request_hash != request.hash && !self.plants(Planted::RequestNotCompared) {
             return Err(PlaceOrderError::Mismatch);

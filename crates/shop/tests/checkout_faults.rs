@@ -7,18 +7,18 @@ mod support;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use async_trait::async_trait;
 use mobimir_core::{
-    cart::{self, CartChange, CartPosition, Effect, Owner, StoredCart},
+    cart,
     id::{OrderId, UserId},
     order::{Order, OrderPosition, OrderStatus, StatusChange},
     page::Page,
-    ports::{CartStore, DayFilter, OrderStore, Period, StoreError, StoreResult, Transition},
+    ports::{DayFilter, OrderStore, Period, StoreResult, Transition},
     time::{Clock, Day, ManualClock, Timestamp},
 };
 use mobimir_shop::{
@@ -27,18 +27,7 @@ use mobimir_shop::{
     run_reconciler,
 };
 use mobimir_testkit::model::ModelStore;
-use support::World;
-
-/// Stops at the `nth` time that `step` is reached.
-fn crash_at(step: Step, nth: usize) -> (Faults, Arc<AtomicUsize>) {
-    let reached = Arc::new(AtomicUsize::new(0));
-    let counter = reached.clone();
-    let faults = Faults::planned(move |at| {
-        let stops = at == step && counter.fetch_add(1, Ordering::SeqCst) + 1 == nth;
-        if stops { Fault::Stop } else { Fault::None }
-    });
-    (faults, reached)
-}
+use support::{World, crash_at};
 
 #[tokio::test]
 async fn a_crash_after_any_step_of_a_checkout_is_settled_by_the_reconciler() {
@@ -484,215 +473,6 @@ async fn stock_comes_back_in_time_however_many_orders_wait_for_a_store_that_hang
     assert_eq!(stock.stock[&World::zone()].available, 1);
 }
 
-/// Fills a cart with one unit of each product.
-async fn with_cart(world: &World, units: usize) -> (UserId, mobimir_shop::Caller) {
-    let products = world.products(units, 100).await;
-    let user = world.user();
-    let caller = world.log_in(user).await;
-    let shop = world.shop(Faults::none());
-    for product in products {
-        shop.add_to_cart(&caller, product, 1, None, None).await.expect("there is enough");
-    }
-    (user, caller)
-}
-
-#[tokio::test]
-async fn what_a_crash_left_in_the_cart_is_not_ordered_under_another_key() {
-    for step in [Step::CheckoutCommitted, Step::OrderWritten, Step::LinesSettled] {
-        let world = World::new();
-        let (user, caller) = with_cart(&world, 2).await;
-        let (faults, _) = crash_at(step, 1);
-        // The order is written first, and the cart is not taken any more.
-        let stores = mobimir_core::ports::Stores {
-            carts: Arc::new(RefusesCovers { inner: world.stores.carts.clone() }),
-            ..world.stores.clone()
-        };
-        let crashed = Shop::with_faults(stores, world.clock.clone(), Default::default(), faults);
-        let first = crashed.place_order(user, "first", world.cart_order()).await;
-        assert!(first.is_err(), "{step:?}: {first:?}");
-
-        let other = world.shop(Faults::none());
-        let second = other.place_order(user, "second", world.cart_order()).await;
-        let Err(PlaceOrderError::EmptyCart { ordered_by }) = second else { panic!("{step:?}: {second:?}") };
-        assert_eq!(ordered_by, Some(OrderId::of(user, "first")), "{step:?}");
-
-        // What is put in afterwards is ordered, and nothing else.
-        let product = world.products(1, 100).await[0];
-        other.add_to_cart(&caller, product, 3, None, None).await.unwrap();
-        let third = other.place_order(user, "third", world.cart_order()).await.unwrap();
-        let ordered: Vec<_> = third.order.lines.iter().map(|line| (line.product_id, line.quantity)).collect();
-        assert_eq!(ordered, [(product, 3)], "{step:?}");
-        world.clock.advance_ms(60_000);
-        other.reconcile().await;
-        world.let_spawned_work_run().await;
-        assert_eq!(world.check_settled(&other).await.sold, 5, "{step:?}");
-    }
-}
-
-/// A store of carts that is away whenever an order has taken a cart.
-struct RefusesCovers {
-    inner: Arc<dyn CartStore>,
-}
-
-#[async_trait]
-impl CartStore for RefusesCovers {
-    async fn append(
-        &self,
-        owner: Owner,
-        changes: Vec<CartChange>,
-        expires_at: Timestamp,
-        now: Timestamp,
-    ) -> StoreResult<()> {
-        if changes.iter().any(|change| matches!(change.effect, Effect::Cover { order: Some(_), .. })) {
-            return Err(StoreError::Unavailable { what: "the carts are away".to_owned(), source: None });
-        }
-        self.inner.append(owner, changes, expires_at, now).await
-    }
-
-    async fn read(&self, owner: Owner, now: Timestamp) -> StoreResult<Option<StoredCart>> {
-        self.inner.read(owner, now).await
-    }
-
-    async fn untouched(
-        &self,
-        untouched_since: Timestamp,
-        after: Option<CartPosition>,
-        limit: usize,
-        now: Timestamp,
-    ) -> StoreResult<Page<(Owner, StoredCart), CartPosition>> {
-        self.inner.untouched(untouched_since, after, limit, now).await
-    }
-}
-
-/// CRT-4: both have read the same cart when they go on.
-#[tokio::test(start_paused = true)]
-async fn one_cart_under_two_keys_on_two_instances_is_one_order() {
-    let mut refused_by_claim = 0;
-    for pauses in 0..24 {
-        let world = World::new();
-        let (user, caller) = with_cart(&world, 2).await;
-        let instance = |turns: u32| world.shop(Faults::planned(move |_| Fault::Pause { turns }));
-        let (here, there) = (instance(pauses), instance(24 - pauses));
-        let placed = tokio::join!(
-            here.place_order(user, "here", world.cart_order()),
-            there.place_order(user, "there", world.cart_order()),
-        );
-        let (winner, loser, lost_key) = match placed {
-            (Ok(placed), Err(error)) => (placed, error, "there"),
-            (Err(error), Ok(placed)) => (placed, error, "here"),
-            other => panic!("{pauses}: {other:?}"),
-        };
-        let by = match loser {
-            PlaceOrderError::CartOrdered { by, replayed: false } => {
-                refused_by_claim += 1;
-                // Final for its key, also when the cart has been filled again.
-                let product = world.products(1, 100).await[0];
-                here.add_to_cart(&caller, product, 1, None, None).await.unwrap();
-                let again = here.place_order(user, lost_key, world.cart_order()).await;
-                assert!(
-                    matches!(again, Err(PlaceOrderError::CartOrdered { replayed: true, .. })),
-                    "{again:?}"
-                );
-                Some(by)
-            }
-            PlaceOrderError::EmptyCart { ordered_by } => ordered_by,
-            other => panic!("{pauses}: {other:?}"),
-        };
-        assert_eq!(by, Some(winner.order.id), "{pauses}");
-        world.clock.advance_ms(60_000);
-        here.reconcile().await;
-        world.let_spawned_work_run().await;
-        assert_eq!(world.check_settled(&here).await.sold, 2, "{pauses}");
-    }
-    assert!(refused_by_claim > 0, "no two of them have read the same cart");
-}
-
-/// A replica of carts that has not received what orders took.
-struct HidesCovers(Arc<dyn CartStore>);
-
-#[async_trait]
-impl CartStore for HidesCovers {
-    async fn append(
-        &self,
-        owner: Owner,
-        changes: Vec<CartChange>,
-        expires_at: Timestamp,
-        now: Timestamp,
-    ) -> StoreResult<()> {
-        self.0.append(owner, changes, expires_at, now).await
-    }
-
-    async fn read(&self, owner: Owner, now: Timestamp) -> StoreResult<Option<StoredCart>> {
-        let mut cart = self.0.read(owner, now).await?;
-        let is_received =
-            |change: &CartChange| !matches!(change.effect, Effect::Cover { order: Some(_), .. });
-        cart.iter_mut().for_each(|cart| cart.changes.retain(is_received));
-        Ok(cart)
-    }
-
-    async fn untouched(
-        &self,
-        untouched_since: Timestamp,
-        after: Option<CartPosition>,
-        limit: usize,
-        now: Timestamp,
-    ) -> StoreResult<Page<(Owner, StoredCart), CartPosition>> {
-        self.0.untouched(untouched_since, after, limit, now).await
-    }
-}
-
-/// CRT-4: wherever the cart is read, and whatever was aborted since.
-#[tokio::test(start_paused = true)]
-async fn an_aborted_order_does_not_bring_back_what_an_earlier_one_took() {
-    let mut world = World::new();
-    world.stores.carts = Arc::new(HidesCovers(world.stores.carts.clone()));
-    let (user, caller) = with_cart(&world, 1).await;
-    let shop = world.shop(Faults::none());
-    let first = shop.place_order(user, "first", world.cart_order()).await.unwrap().order.id;
-    let scarce = world.products(1, 1).await;
-    shop.add_to_cart(&caller, scarce[0], 1, None, None).await.unwrap();
-    shop.place_order(world.user(), "faster", world.order_of(&scarce, 1)).await.unwrap();
-    let short = shop.place_order(user, "short", world.cart_order()).await;
-    assert!(matches!(short, Err(PlaceOrderError::OutOfStock { .. })), "{short:?}");
-    shop.remove_from_cart(&caller, scarce[0]).await.unwrap();
-    let again = shop.place_order(user, "again", world.cart_order()).await;
-    let Err(PlaceOrderError::EmptyCart { ordered_by }) = again else { panic!("{again:?}") };
-    assert_eq!(ordered_by, Some(first));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_cart_whose_order_was_aborted_can_be_ordered() {
-    let world = World::new();
-    let (user, caller) = with_cart(&world, 1).await;
-    let shop = world.shop(Faults::none());
-    // Two who read the cart at the same time and claim it one after the other: the first dies with the claim.
-    let (faults, _) = crash_at(Step::CartClaimed, 1);
-    let dead = world.shop(faults).place_order(user, "dead", world.cart_order()).await;
-    assert!(matches!(dead, Err(PlaceOrderError::Stopped(_))), "{dead:?}");
-    let waiting = shop.place_order(user, "next", world.cart_order()).await;
-    assert!(matches!(waiting, Err(PlaceOrderError::InProgress)), "{waiting:?}");
-    // Past its deadline whoever waits for it aborts it; nobody needs the reconciler.
-    world.clock.advance_ms(60_000);
-    shop.place_order(user, "next", world.cart_order()).await.unwrap();
-    let dead = shop.place_order(user, "dead", world.cart_order()).await;
-    assert!(matches!(dead, Err(PlaceOrderError::Expired)), "{dead:?}");
-    assert!(shop.cart(&caller).await.unwrap().items.is_empty());
-    shop.reconcile().await;
-    world.let_spawned_work_run().await;
-    assert_eq!(world.check_settled(&shop).await.sold, 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_order_of_explicit_items_neither_claims_nor_takes_the_cart() {
-    let world = World::new();
-    let (user, caller) = with_cart(&world, 1).await;
-    let shop = world.shop(Faults::none());
-    let products = world.products(1, 100).await;
-    shop.place_order(user, "items", world.order_of(&products, 1)).await.unwrap();
-    assert_eq!(world.stores.products.cart_claim(user).await.unwrap(), None);
-    assert_eq!(shop.cart(&caller).await.unwrap().items.len(), 1);
-}
-
 /// Deadlines are the store's: an instance whose clock is a minute ahead aborts nothing that is within its time.
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_is_ahead_leaves_the_orders_of_others_alone() {
@@ -719,36 +499,4 @@ async fn an_instance_that_is_ahead_leaves_the_orders_of_others_alone() {
     world.shop(Faults::none()).reconcile().await;
     let left = world.stores.products.get_checkout(OrderId::of(user, "left")).await.unwrap().unwrap();
     assert!(!left.is_open(), "{left:?}");
-}
-
-/// CRT-4: cancelling an order whose cart was never told of it tells the cart.
-#[tokio::test(start_paused = true)]
-async fn what_a_cancelled_order_took_is_not_ordered_again() {
-    let world = World::new();
-    let (user, caller) = with_cart(&world, 2).await;
-    let stores = mobimir_core::ports::Stores {
-        carts: Arc::new(RefusesCovers { inner: world.stores.carts.clone() }),
-        ..world.stores.clone()
-    };
-    let cut_off = Shop::new(stores, world.clock.clone(), Default::default());
-    let first = cut_off.place_order(user, "first", world.cart_order()).await;
-    assert!(matches!(first, Err(PlaceOrderError::Store(_))), "{first:?}");
-    // The cart is still away when the order is cancelled, and is told later.
-    let first = OrderId::of(user, "first");
-    cut_off.move_order(first, OrderStatus::Cancelled, "op").await.unwrap();
-    let shop = world.shop(Faults::none());
-    world.clock.advance_ms(60_000);
-    shop.reconcile().await;
-    assert!(shop.cart(&caller).await.unwrap().items.is_empty());
-    for key in ["second", "third"] {
-        let product = world.products(1, 100).await[0];
-        shop.add_to_cart(&caller, product, 1, None, None).await.unwrap();
-        let placed = shop.place_order(user, key, world.cart_order()).await.unwrap();
-        let ordered: Vec<_> = placed.order.lines.iter().map(|line| line.product_id).collect();
-        assert_eq!(ordered, [product], "{key}");
-    }
-    world.clock.advance_ms(60_000);
-    shop.reconcile().await;
-    world.let_spawned_work_run().await;
-    assert_eq!(world.check_settled(&shop).await.sold, 2);
 }

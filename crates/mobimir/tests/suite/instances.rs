@@ -100,6 +100,36 @@ async fn one_cart_is_ordered_once_however_many_instances_are_asked() {
     .await;
 }
 
+/// ORD-2: a request that comes again at the other instance, sooner or later while the first still runs, has the
+/// same answer. It is not refused because its own order has emptied the cart.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_key_has_one_answer_however_many_instances_are_asked() {
+    const ROUNDS: u64 = 30;
+    need_servers();
+    with_shop(async |shop| {
+        let [here, there] = shop.hosts();
+        let phone = product(here, 1_000).await;
+        let customer = Customer::new(here).await;
+        for round in 0..ROUNDS {
+            let add = json!({ "product_id": phone, "quantity": 1 });
+            client(here, &customer.login).post("/v1/cart/items", add).await.expect(200);
+            let order = |host: &str, later_ms: u64| {
+                let mut client = client(host, &customer.login);
+                async move {
+                    tokio::time::sleep(Duration::from_millis(later_ms)).await;
+                    client.order(&format!("round {round}"), json!({ "geo_zone": "MSK" })).await
+                }
+            };
+            let (first, second) = tokio::join!(order(here, 0), order(there, round % 10 * 4));
+            let (first, second) = (first.expect(201), second.expect(201));
+            assert_eq!(first["order_id"], second["order_id"], "round {round}");
+        }
+        assert_eq!(settled_stock(&shop.host, &phone).await, (1_000 - ROUNDS, 0, ROUNDS));
+        shop.assert_no_violation().await;
+    })
+    .await;
+}
+
 /// Who hangs up after the order was begun has ordered, whether anybody asks again or not; who asks again has
 /// ordered once. A request of which nothing was begun when its client hung up is not begun any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

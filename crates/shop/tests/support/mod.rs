@@ -6,7 +6,7 @@ use std::{
     collections::{BTreeMap, HashSet},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -18,7 +18,10 @@ use mobimir_core::{
     time::{ManualClock, Timestamp},
     zone::Zone,
 };
-use mobimir_shop::{Caller, ClientInfo, OrderRequest, Shop, ShopSettings, faults::Faults};
+use mobimir_shop::{
+    Caller, ClientInfo, OrderRequest, Shop, ShopSettings,
+    faults::{Fault, Faults, Step},
+};
 use mobimir_testkit::model::ModelStore;
 
 pub(crate) struct World {
@@ -34,6 +37,18 @@ pub(crate) struct World {
 pub(crate) struct Settled {
     pub(crate) available: u64,
     pub(crate) sold: u64,
+}
+
+/// Stops at the `nth` time that `step` is reached.
+#[allow(dead_code, reason = "not every test file crashes")]
+pub(crate) fn crash_at(step: Step, nth: usize) -> (Faults, Arc<AtomicUsize>) {
+    let reached = Arc::new(AtomicUsize::new(0));
+    let counter = reached.clone();
+    let faults = Faults::planned(move |at| {
+        let stops = at == step && counter.fetch_add(1, Ordering::SeqCst) + 1 == nth;
+        if stops { Fault::Stop } else { Fault::None }
+    });
+    (faults, reached)
 }
 
 impl World {
