@@ -1,5 +1,7 @@
 //! Carts, seen and changed.
 
+use std::time::Duration;
+
 use mobimir_core::{
     cart::{self, CART_CHANGES_MAX, CartChange, CartPosition, CartView, Effect, Owner, StoredCart},
     id::{self, ChangeId, ProductId},
@@ -14,7 +16,7 @@ use mobimir_core::{
 };
 use thiserror::Error;
 
-use crate::{Caller, Shop};
+use crate::{Caller, Shop, faults::Planted};
 
 /// A cart as its owner sees it, with what the products cost now.
 #[derive(Clone, Debug)]
@@ -125,7 +127,8 @@ impl Shop {
     ) -> Result<CartContents, CartError> {
         self.check_stock(product, quantity, zone).await?;
         let view = self.cart_view(caller.cart_owner()).await?;
-        let covers = view.made_of_line(product);
+        let leaves_earlier = self.plants(Planted::SetLeavesEarlier);
+        let covers = if leaves_earlier { Vec::new() } else { view.made_of_line(product) };
         self.change_cart(caller, self.new_change(caller, Effect::Set { product, quantity, zone, covers }))
             .await
     }
@@ -155,7 +158,17 @@ impl Shop {
             return Ok(self.cart(caller).await?);
         }
         let effect = Effect::Cover { covers, order: None };
-        self.change_cart(caller, self.new_change(caller, effect)).await
+        let cleared = self.change_cart(caller, self.new_change(caller, effect)).await;
+        if self.plants(Planted::ClearedAgainLater) {
+            let (shop, caller) = (self.clone(), caller.clone());
+            self.inner.environment.spawn(async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                let Ok(view) = shop.cart_view(caller.cart_owner()).await else { return };
+                let effect = Effect::Cover { covers: view.made_of(), order: None };
+                let _ = shop.change_cart(&caller, shop.new_change(&caller, effect)).await;
+            });
+        }
+        cleared
     }
 
     /// Carts with something in them that nobody has touched for the policy's time, longest first.

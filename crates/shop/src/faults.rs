@@ -108,6 +108,10 @@ pub enum Planted {
     LateGuestNotFollowed,
     /// A merge gives changes new ids.
     MergeRenamesChanges,
+    /// A line that is set leaves what was there.
+    SetLeavesEarlier,
+    /// A cart is cleared once more a moment later, of what it has then.
+    ClearedAgainLater,
     /// A cancelled order gives its stock back without being decided.
     CancelledWithoutDecision,
     /// Prices are read again after they were compared with what was shown.

@@ -1,6 +1,8 @@
 //! Whether everything that clients were answered can be true together, and agrees with what is stored in the
 //! end. Knows nothing of how the history came about.
 
+mod cart_edits;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use mobimir_core::order::OrderStatus;
@@ -238,8 +240,15 @@ impl Checker<'_> {
     fn put_in(&self, customer: Customer, item: Item, until: Option<&Operation>) -> Units {
         let mut units = Units::default();
         for add in self.operations {
-            let Call::Add { customer: of, guest, item: added, units: count } = &add.call else { continue };
+            let (of, guest, added, count) = match &add.call {
+                Call::Add { customer, guest, item, units } => (customer, guest, item, units),
+                Call::SetLine { customer, item, units } => (customer, &None, item, units),
+                _ => continue,
+            };
             if *of != customer || *added != item || !add.may_be_done() {
+                continue;
+            }
+            if self.is_taken_out(add, item, until) {
                 continue;
             }
             if until.is_some_and(|read| !add.has_begun_before_the_end_of(read)) {
@@ -267,7 +276,7 @@ impl Checker<'_> {
                     add.is_done() && merges.iter().any(is_merged)
                 }
             };
-            if has_arrived {
+            if has_arrived && !self.may_be_taken_out(add, customer, item, until) {
                 units.certain += count;
             } else {
                 units.perhaps += count;

@@ -32,6 +32,15 @@ pub enum Call {
     ReadCart {
         customer: Customer,
     },
+    /// Replaces what is in the cart of an item; without units it removes the line.
+    SetLine {
+        customer: Customer,
+        item: Item,
+        units: u64,
+    },
+    Clear {
+        customer: Customer,
+    },
     /// Logs in with a guest's cart.
     Merge {
         customer: Customer,

@@ -65,6 +65,8 @@ planted! {
         NoLastCheckOfMerge "no-last-check-of-merge",
         LateGuestNotFollowed "late-guest-not-followed",
         MergeRenamesChanges "merge-renames-changes",
+        SetLeavesEarlier "set-leaves-earlier",
+        ClearedAgainLater "cleared-again-later",
         CancelledWithoutDecision "cancelled-without-decision",
         PricesReadAfterComparison "prices-read-after-comparison",
         ReusedTokenEndsNothing "reused-token-ends-nothing",

@@ -1,6 +1,8 @@
 //! Clients: they ask any instance, hang up, come back under the same key or another one, and write down what
 //! they were answered.
 
+mod cart_edits;
+
 use std::sync::{Arc, Mutex};
 
 use mobimir_core::{
@@ -149,6 +151,35 @@ impl Market {
         market.ask(client, &instance, Call::Reprice { item, price }, answer).await;
     }
 
+    /// Adds to the cart of whoever the token belongs to.
+    async fn add(
+        &self,
+        client: usize,
+        customer: Customer,
+        guest: Option<usize>,
+        instance: &Instance,
+        token: String,
+    ) {
+        let (item, units) = (self.item(), self.world.between(1, 3));
+        let product = self.products[item];
+        let call = Call::Add { customer, guest, item, units };
+        let answer = async {
+            let add = move |shop: Shop| async move {
+                match shop.authenticate(&token).await? {
+                    Some(caller) => shop.add_to_cart(&caller, product, units, None, None).await.map(|_| true),
+                    None => Ok(false),
+                }
+            };
+            match instance.serve(add).await {
+                Heard::Answer(Ok(true)) => Answer::Done,
+                Heard::Answer(Ok(false)) => Answer::Refused("unauthorized"),
+                Heard::Answer(Err(CartError::Store(_))) | Heard::Nothing => Answer::Open,
+                Heard::Answer(Err(_)) | Heard::Refused => Answer::Refused("no"),
+            }
+        };
+        self.ask(client, instance, call, answer).await;
+    }
+
     async fn present(
         &self,
         client: usize,
@@ -183,6 +214,8 @@ fn event_of(call: &Call, answer: &Answer) -> &'static str {
         (Call::Add { .. }, Answer::Done) => "added to a cart",
         (Call::ReadCart { .. }, Answer::Cart(lines)) if lines.is_empty() => "empty cart read",
         (Call::ReadCart { .. }, _) => "cart read",
+        (Call::SetLine { .. }, Answer::Done) => "line set",
+        (Call::Clear { .. }, Answer::Done) => "cart cleared",
         (Call::Merge { .. }, Answer::Done) => "guest merged",
         (Call::Order { lines: None, .. }, Answer::Placed { replayed: false, .. }) => "cart ordered",
         (Call::Order { .. }, Answer::Placed { replayed: false, .. }) => "lines ordered",
@@ -219,7 +252,8 @@ impl Shopper {
                 self.log_in().await;
             }
             match self.market.world.below(100) {
-                0..=27 => self.add().await,
+                0..=23 => self.add().await,
+                24..=27 => self.edit_cart().await,
                 28..=37 => self.read_cart().await,
                 38..=57 => self.order(None).await,
                 58..=65 => self.order_lines().await,
@@ -741,25 +775,7 @@ impl Shopper {
     }
 
     async fn add_as_guest_at(&self, instance: &Instance, guest: usize, token: String) {
-        let market = &self.market;
-        let (item, units) = (market.item(), market.world.between(1, 3));
-        let product = market.products[item];
-        let call = Call::Add { customer: self.customer, guest: Some(guest), item, units };
-        let answer = async {
-            let add = move |shop: Shop| async move {
-                match shop.authenticate(&token).await? {
-                    Some(caller) => shop.add_to_cart(&caller, product, units, None, None).await.map(|_| true),
-                    None => Ok(false),
-                }
-            };
-            match instance.serve(add).await {
-                Heard::Answer(Ok(true)) => Answer::Done,
-                Heard::Answer(Ok(false)) => Answer::Refused("unauthorized"),
-                Heard::Answer(Err(CartError::Store(_))) | Heard::Nothing => Answer::Open,
-                Heard::Answer(Err(_)) | Heard::Refused => Answer::Refused("no"),
-            }
-        };
-        market.ask(self.client, instance, call, answer).await;
+        self.market.add(self.client, self.customer, Some(guest), instance, token).await;
     }
 }
 

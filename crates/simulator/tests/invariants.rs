@@ -12,9 +12,10 @@ use mobimir_simulator::{
 
 const SEEDS_DEFAULT: u64 = 2_000;
 /// What has to happen, once in 400 seeds at the least.
-const EVENTS: [&str; 42] = [
+const EVENTS: [&str; 44] = [
     "added to a cart",
     "answer lost",
+    "cart cleared",
     "cart ordered",
     "cart ordered by another",
     "cart packed",
@@ -26,6 +27,7 @@ const EVENTS: [&str; 42] = [
     "instance crashed",
     "instance stands still",
     "key of another request",
+    "line set",
     "lines ordered",
     "logged out",
     "move refused",

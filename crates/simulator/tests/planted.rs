@@ -51,6 +51,8 @@ const RECORDED: &[(PlantedFault, u64)] = &[
     (PlantedFault::Shop(Planted::NoLastCheckOfMerge), 18),
     (PlantedFault::Shop(Planted::LateGuestNotFollowed), 38),
     (PlantedFault::Shop(Planted::MergeRenamesChanges), 0),
+    (PlantedFault::Shop(Planted::SetLeavesEarlier), 0),
+    (PlantedFault::Shop(Planted::ClearedAgainLater), 55),
     (PlantedFault::Shop(Planted::CancelledWithoutDecision), 9),
     (PlantedFault::Shop(Planted::PricesReadAfterComparison), 8),
     (PlantedFault::Shop(Planted::ReusedTokenEndsNothing), 0),

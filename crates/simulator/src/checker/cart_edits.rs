@@ -1,0 +1,72 @@
+//! What clearing a cart and setting a line took out of it, as far as clients can tell.
+
+use super::Checker;
+use crate::history::{Answer, Call, Customer, Item, Operation};
+
+impl Checker<'_> {
+    /// Whether an edit has taken out what `put_in` had put in: it saw it, and no order can have taken it before.
+    pub(super) fn is_taken_out(&self, put_in: &Operation, item: Item, until: Option<&Operation>) -> bool {
+        let Some(customer) = customer_of(put_in) else { return false };
+        put_in.is_done()
+            && self.edits(customer, item).any(|edit| {
+                edit.is_done()
+                    && put_in.is_before(edit)
+                    && until.is_none_or(|read| edit.is_before(read))
+                    && !self.is_ordered_between(customer, put_in.asked_ms, edit.answered_ms)
+            })
+    }
+
+    /// Whether an edit may have seen what `put_in` had put in, and taken it out.
+    pub(super) fn may_be_taken_out(
+        &self,
+        put_in: &Operation,
+        customer: Customer,
+        item: Item,
+        until: Option<&Operation>,
+    ) -> bool {
+        self.edits(customer, item).any(|edit| {
+            let ends_ms = if edit.is_done() { edit.answered_ms } else { i64::MAX };
+            !std::ptr::eq(edit, put_in)
+                && edit.may_be_done()
+                && ends_ms >= put_in.asked_ms
+                && until.is_none_or(|read| edit.has_begun_before_the_end_of(read))
+        })
+    }
+
+    /// What replaces or removes a line of this item.
+    fn edits(&self, customer: Customer, item: Item) -> impl Iterator<Item = &Operation> {
+        self.operations.iter().filter(move |operation| match operation.call {
+            Call::Clear { customer: of } => of == customer,
+            Call::SetLine { customer: of, item: line, .. } => of == customer && line == item,
+            _ => false,
+        })
+    }
+
+    /// Whether an order of the cart may have read it in this time.
+    fn is_ordered_between(&self, customer: Customer, from_ms: i64, to_ms: i64) -> bool {
+        self.end.orders.iter().any(|((of, key), order)| {
+            if *of != customer || order.as_ref().is_none_or(|order| !order.is_of_cart) {
+                return false;
+            }
+            let asked = self.operations.iter().filter(|operation| {
+                matches!(&operation.call, Call::Order { customer: c, key: k, .. } if c == of && k == key)
+            });
+            let (mut begins_ms, mut ends_ms) = (i64::MAX, i64::MAX);
+            for operation in asked {
+                begins_ms = begins_ms.min(operation.asked_ms);
+                if matches!(operation.answer, Answer::Placed { .. }) {
+                    ends_ms = ends_ms.min(operation.answered_ms);
+                }
+            }
+            begins_ms <= to_ms && ends_ms >= from_ms
+        })
+    }
+}
+
+/// Whose cart something went into directly. What a guest put in comes with the login, or a little later.
+fn customer_of(put_in: &Operation) -> Option<Customer> {
+    match put_in.call {
+        Call::Add { customer, guest: None, .. } | Call::SetLine { customer, .. } => Some(customer),
+        _ => None,
+    }
+}
