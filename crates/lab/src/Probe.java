@@ -16,7 +16,7 @@ import javax.management.remote.JMXServiceURL;
 
 /**
  * Reads values of servers over JMX, for as long as somebody asks: one request a line, one answer a line.
- * A request is "PORT TAB PATTERN-OF-BEANS TAB ATTRIBUTE[,ATTRIBUTE...]". An answer is JSON:
+ * A request is "HOST:PORT TAB PATTERN-OF-BEANS TAB ATTRIBUTE[,ATTRIBUTE...]". An answer is JSON:
  * {"values": [[BEAN, ATTRIBUTE, VALUE], ...]} or {"error": TEXT}.
  */
 public final class Probe {
@@ -38,25 +38,25 @@ public final class Probe {
     }
 
     private static String answer(String[] request) throws Exception {
-        String port = request[0];
-        if (CONNECTORS.containsKey(port)) {
+        String address = request[0];
+        if (CONNECTORS.containsKey(address)) {
             try {
-                return read(port, request);
+                return read(address, request);
             } catch (IOException ended) {
-                // The server may be another one by now, on the same port.
-                forget(port);
+                // The server may be another one by now, at the same address.
+                forget(address);
             }
         }
         try {
-            return read(port, request);
+            return read(address, request);
         } catch (IOException error) {
-            forget(port);
+            forget(address);
             throw error;
         }
     }
 
-    private static String read(String port, String[] request) throws Exception {
-        MBeanServerConnection server = connector(port).getMBeanServerConnection();
+    private static String read(String address, String[] request) throws Exception {
+        MBeanServerConnection server = connector(address).getMBeanServerConnection();
         List<String> values = new ArrayList<>();
         for (ObjectName bean : server.queryNames(new ObjectName(request[1]), null)) {
             for (String attribute : request[2].split(",")) {
@@ -67,19 +67,19 @@ public final class Probe {
         return "{\"values\":[" + String.join(",", values) + "]}";
     }
 
-    private static JMXConnector connector(String port) throws IOException {
-        JMXConnector connector = CONNECTORS.get(port);
+    private static JMXConnector connector(String address) throws IOException {
+        JMXConnector connector = CONNECTORS.get(address);
         if (connector == null) {
-            var url = new JMXServiceURL("service:jmx:rmi:///jndi/rmi://127.0.0.1:" + port + "/jmxrmi");
+            var url = new JMXServiceURL("service:jmx:rmi:///jndi/rmi://" + address + "/jmxrmi");
             connector = JMXConnectorFactory.connect(url, Map.of("jmx.remote.x.client.connection.check.period", 0L));
-            CONNECTORS.put(port, connector);
+            CONNECTORS.put(address, connector);
         }
         return connector;
     }
 
-    private static void forget(String port) {
+    private static void forget(String address) {
         // Not closed: closing talks to the server, which may not answer any more.
-        CONNECTORS.remove(port);
+        CONNECTORS.remove(address);
     }
 
     private static String json(Object value) {

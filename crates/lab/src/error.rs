@@ -12,6 +12,10 @@ pub enum LabError {
     Java { found: String },
     #[error("Maven is needed to fetch the server once, and there is no mvn: apt-get install maven")]
     Maven,
+    #[error("network namespaces need {missing}")]
+    NoNamespaces { missing: String },
+    #[error("{command} failed: {output}")]
+    Network { command: String, output: String },
     #[error("cannot fetch the server: {0}")]
     Fetch(String),
     #[error("{what}: {source}")]

@@ -33,6 +33,7 @@ mod keeper;
 mod lab;
 mod look;
 mod mongo;
+mod namespaces;
 mod net;
 mod node;
 mod probe;
@@ -54,6 +55,7 @@ pub use mongo::{
     MONGODB_VERSION, MemberSight, MemberSpec, MemberStatus, Mongo, MongoCluster, MongoShape, MongoShards,
     MongoSpec, ShardsSpec,
 };
+pub use namespaces::{Host, Namespaces, Weather, namespaces_are_left};
 pub use net::Net;
 pub use node::Node;
 pub use probe::Reading;

@@ -120,7 +120,7 @@ impl Ring {
             fs::write(&silent, settings::SILENT).trying(|| format!("cannot write {}", silent.display()))?;
         }
         let mut command = Command::new(&install.java);
-        command.args(settings::nodetool_arguments(install, node.jmx_port)).args(arguments);
+        command.args(settings::nodetool_arguments(install, node.jmx_host(), node.jmx_port)).args(arguments);
         let command_name = || arguments.join(" ");
         let (status, output) = process::output_within(&mut command, NODETOOL_BOUND)
             .trying(|| format!("cannot run nodetool {}", command_name()))?;
@@ -138,7 +138,7 @@ impl Ring {
     /// `org.apache.cassandra.metrics:type=ClientRequest,scope=Write,*`.
     pub fn read(&self, id: u16, beans: &str, attributes: &[&str]) -> Result<Vec<Reading>, LabError> {
         let node = self.running(id)?;
-        self.probe.read(self.install()?, node.jmx_port, beans, attributes)
+        self.probe.read(self.install()?, (node.jmx_host(), node.jmx_port), beans, attributes)
     }
 
     pub fn hints(&self, id: u16) -> Result<HintCounters, LabError> {

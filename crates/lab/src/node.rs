@@ -15,9 +15,12 @@ pub struct Node {
     /// From 1, over all data centres; also the last number of the address.
     pub id: u16,
     pub address: Ipv4Addr,
+    /// It runs there, and listens there for counters, too.
+    #[serde(default)]
+    pub namespace: Option<String>,
     pub dc: String,
     pub rack: String,
-    /// On 127.0.0.1.
+    /// See [`Node::jmx_host`].
     pub jmx_port: u16,
     /// Of the process that was last started; it may have ended.
     pub pid: Option<u32>,
@@ -41,6 +44,11 @@ impl Node {
     /// Where a driver connects to.
     pub fn contact_point(&self) -> String {
         format!("{}:{CQL_PORT}", self.address)
+    }
+
+    /// Where its counters are read.
+    pub(crate) fn jmx_host(&self) -> Ipv4Addr {
+        if self.namespace.is_some() { self.address } else { Ipv4Addr::LOCALHOST }
     }
 
     pub fn dir(&self) -> &Path {

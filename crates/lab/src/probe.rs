@@ -2,6 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
+    net::Ipv4Addr,
     process::{Child, ChildStdin, Command, Stdio},
     sync::{
         Mutex, PoisonError,
@@ -54,11 +55,11 @@ impl Probe {
     pub(crate) fn read(
         &self,
         install: &Install,
-        jmx_port: u16,
+        (host, port): (Ipv4Addr, u16),
         beans: &str,
         attributes: &[&str],
     ) -> Result<Vec<Reading>, LabError> {
-        let question = format!("{jmx_port}\t{beans}\t{}\n", attributes.join(","));
+        let question = format!("{host}:{port}\t{beans}\t{}\n", attributes.join(","));
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let mut probe = match running.take() {
             Some(probe) => probe,

@@ -80,8 +80,9 @@ pub(crate) fn send(pid: u32, signal: Signal) -> Result<(), LabError> {
 }
 
 /// Starts a server in a session of its own: neither Ctrl-C nor the end of the terminal is for it. The program takes the
-/// place of setsid, so the id stays. What it prints goes into a file.
+/// place of setsid, so the id stays. What it prints goes into a file. In a network namespace it is alone.
 pub(crate) fn spawn_server(
+    namespace: Option<&str>,
     program: &Path,
     arguments: impl IntoIterator<Item = String>,
     dir: &Path,
@@ -90,6 +91,7 @@ pub(crate) fn spawn_server(
     let trying = || format!("cannot write {}", output.display());
     let output = File::create(output).trying(trying)?;
     Command::new("setsid")
+        .args(namespace.iter().flat_map(|namespace| ["ip", "netns", "exec", namespace]))
         .arg(program)
         .args(arguments)
         .current_dir(dir)

@@ -92,16 +92,20 @@ impl Ring {
     /// Writes down a new ring; nothing runs yet.
     pub(crate) fn create(root: PathBuf, spec: &RingSpec, net: Net) -> Result<Self, LabError> {
         spec.check()?;
-        net.check_free(spec.nodes())?;
+        if spec.hosts.is_empty() {
+            net.check_free(spec.nodes())?;
+        }
         state::claim(&root)?;
         let mut known = Vec::new();
         let mut id = 0;
         for (dc_index, dc) in (0..).zip(&spec.dcs) {
             for index in 0..dc.nodes {
                 id += 1;
+                let host = spec.hosts.get(usize::from(id) - 1);
                 known.push(Node {
                     id,
-                    address: net.address(id),
+                    address: host.map_or_else(|| net.address(id), |host| host.address),
+                    namespace: host.map(|host| host.namespace.clone()),
                     dc: dc.name.clone(),
                     rack: format!("r{}", index + 1),
                     jmx_port: 0,
@@ -222,14 +226,22 @@ impl Ring {
         if node.running().is_some() {
             return Err(LabError::Runs { id });
         }
-        net::check_address_free(node.address)?;
+        if node.namespace.is_none() {
+            net::check_address_free(node.address)?;
+        }
         node.jmx_port = self.net.jmx_port(id).trying(|| "no port is free".to_owned())?;
         let mut node = node.clone();
         let dc_nodes = nodes.known.iter().filter(|other| other.dc == node.dc && other.id != id).count();
         settings::write(&self.spec, &node, &seeds, dc_nodes)?;
 
         let arguments = settings::server_arguments(install, &self.spec, &node);
-        let child = process::spawn_server(&install.java, arguments, &node.dir, &node.output())?;
+        let child = process::spawn_server(
+            node.namespace.as_deref(),
+            &install.java,
+            arguments,
+            &node.dir,
+            &node.output(),
+        )?;
         node.pid = Some(child.id());
         nodes.children.insert(id, child);
         *self.node_of(&mut nodes, id)? = node.clone();
@@ -323,6 +335,7 @@ impl Ring {
             let node = Node {
                 id,
                 address: self.net.address(id),
+                namespace: None,
                 dc: dc.to_owned(),
                 rack: format!("r{}", in_dc + 1),
                 jmx_port: 0,

@@ -1,6 +1,6 @@
 //! The files and arguments with which a node is started.
 
-use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
+use std::{collections::BTreeMap, fmt::Write, fs, net::Ipv4Addr, path::Path};
 
 use serde_json::{Value, json};
 
@@ -206,7 +206,9 @@ pub(crate) fn server_arguments(install: &Install, spec: &RingSpec, node: &Node) 
         format!("-Djava.io.tmpdir={dir}"),
         format!("-Dcassandra.logdir={dir}/log"),
         format!("-Dcassandra.triggers_dir={dir}/triggers"),
-        format!("-Dcassandra.jmx.local.port={}", node.jmx_port),
+    ]);
+    arguments.extend(jmx(node));
+    arguments.extend([
         "-cp".to_owned(),
         install.class_path.clone(),
         "org.apache.cassandra.service.CassandraDaemon".to_owned(),
@@ -214,8 +216,22 @@ pub(crate) fn server_arguments(install: &Install, spec: &RingSpec, node: &Node) 
     arguments
 }
 
+/// Where the node listens for those who read counters: on loopback, or in its namespace.
+fn jmx(node: &Node) -> Vec<String> {
+    let port = node.jmx_port;
+    if node.namespace.is_none() {
+        return vec![format!("-Dcassandra.jmx.local.port={port}")];
+    }
+    vec![
+        format!("-Dcassandra.jmx.remote.port={port}"),
+        format!("-Dcom.sun.management.jmxremote.rmi.port={port}"),
+        "-Dcom.sun.management.jmxremote.authenticate=false".to_owned(),
+        format!("-Djava.rmi.server.hostname={}", node.address),
+    ]
+}
+
 /// The arguments of java for `nodetool`, up to those of the tool itself.
-pub(crate) fn nodetool_arguments(install: &Install, jmx_port: u16) -> Vec<String> {
+pub(crate) fn nodetool_arguments(install: &Install, host: Ipv4Addr, jmx_port: u16) -> Vec<String> {
     let mut arguments = vec!["-Xmx64M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"];
     arguments.extend(MODULES);
     let mut arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
@@ -226,7 +242,7 @@ pub(crate) fn nodetool_arguments(install: &Install, jmx_port: u16) -> Vec<String
         install.class_path.clone(),
         "org.apache.cassandra.tools.NodeTool".to_owned(),
         "-h".to_owned(),
-        "127.0.0.1".to_owned(),
+        host.to_string(),
         "-p".to_owned(),
         jmx_port.to_string(),
     ]);
@@ -252,6 +268,7 @@ mod tests {
         Node {
             id: 2,
             address: std::net::Ipv4Addr::new(127, 0, 9, 2),
+            namespace: None,
             dc: "dc1".to_owned(),
             rack: "r2".to_owned(),
             jmx_port: 12_000,

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{LabError, Net};
+use crate::{Host, LabError, Net};
 
 const QUICK_TABLES: &str = "-Dcassandra.test.flush_local_schema_changes=false";
 
@@ -18,6 +18,9 @@ pub struct RingSpec {
     pub profile: Profile,
     /// Where the nodes listen; `None` is 127.0.0 for a person's ring, and any free subnet for a test's.
     pub net: Option<Net>,
+    /// Where each node runs, by its number, instead of on this host.
+    #[serde(default)]
+    pub hosts: Vec<Host>,
     /// How sure a node must be before it takes another one for dead: 8 is the server's own, 5 is quicker.
     pub phi: f64,
     /// No fsync: data survives the end of a node, even `kill -9`, and not that of the machine. Only with
@@ -55,6 +58,7 @@ impl RingSpec {
             dcs,
             profile,
             net: None,
+            hosts: Vec::new(),
             phi: 8.0,
             skip_sync: false,
             extra_yaml: BTreeMap::new(),
@@ -107,6 +111,13 @@ impl RingSpec {
     #[must_use]
     pub fn on(mut self, net: Net) -> Self {
         self.net = Some(net);
+        self
+    }
+
+    /// Each node in a network namespace of its own.
+    #[must_use]
+    pub fn in_namespaces(mut self, hosts: &[Host]) -> Self {
+        self.hosts = hosts.to_vec();
         self
     }
 

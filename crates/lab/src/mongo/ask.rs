@@ -56,7 +56,7 @@ async fn answer(
     let name = || command.keys().next().cloned().unwrap_or_default();
     let silent = || LabError::Silent { who: server.name.clone(), command: name(), waited: started.elapsed() };
     let mut options = ClientOptions::default();
-    options.hosts = vec![ServerAddress::Tcp { host: "127.0.0.1".to_owned(), port: Some(server.port) }];
+    options.hosts = vec![ServerAddress::Tcp { host: server.ip().to_string(), port: Some(server.port) }];
     options.direct_connection = Some(true);
     options.server_selection_timeout = Some(bound);
     options.connect_timeout = Some(bound);

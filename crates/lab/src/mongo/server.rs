@@ -3,12 +3,13 @@
 use std::{
     collections::BTreeMap,
     fs,
+    net::Ipv4Addr,
     path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
 
-use crate::{LabError, error::Trying, process, state};
+use crate::{Host, LabError, error::Trying, process, state};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Server {
@@ -20,6 +21,9 @@ pub(crate) struct Server {
     /// The replica set it belongs to.
     pub(crate) set: String,
     pub(crate) port: u16,
+    /// It runs there.
+    #[serde(default)]
+    pub(crate) host: Option<Host>,
     /// Of the process that was last started; it may have ended.
     pub(crate) pid: Option<u32>,
     #[serde(skip)]
@@ -47,11 +51,15 @@ const PARAMETERS: [(&str, &str); 4] = [
 impl Server {
     pub(crate) fn new(root: &Path, id: u16, name: String, role: Role, set: &str, port: u16) -> Self {
         let dir = root.join(name.replace(' ', ""));
-        Server { id, name, role, set: set.to_owned(), port, pid: None, dir }
+        Server { id, name, role, set: set.to_owned(), port, host: None, pid: None, dir }
+    }
+
+    pub(crate) fn ip(&self) -> Ipv4Addr {
+        self.host.as_ref().map_or(Ipv4Addr::LOCALHOST, |host| host.address)
     }
 
     pub(crate) fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        format!("{}:{}", self.ip(), self.port)
     }
 
     pub(crate) fn data_dir(&self) -> PathBuf {
@@ -81,7 +89,7 @@ impl Server {
         let mut arguments = vec![
             format!("{}data", process::data_marker(&self.dir)),
             format!("--port={}", self.port),
-            "--bind_ip=127.0.0.1".to_owned(),
+            format!("--bind_ip={}", self.ip()),
             // A server that is killed leaves its socket in /tmp.
             "--nounixsocket".to_owned(),
             format!("--replSet={}", self.set),

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    net::{Ipv4Addr, SocketAddr, TcpStream},
+    net::{SocketAddr, TcpStream},
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
     time::{Duration, Instant},
@@ -106,10 +106,12 @@ impl Servers {
         }
         // The system takes its time with the ports of one that has just ended.
         let bound = if server.pid.is_some() { PORT_BOUND } else { Duration::ZERO };
-        process::wait_for(bound, || ports::check_free(server.port, 1).ok())
+        let is_free = || server.host.is_some() || ports::check_free(server.port, 1).is_ok();
+        process::wait_for(bound, || is_free().then_some(()))
             .ok_or(LabError::PortTaken { port: server.port })?;
+        let namespace = server.host.as_ref().map(|host| host.namespace.as_str());
         let arguments = server.arguments(&self.parameters);
-        let child = process::spawn_server(mongod, arguments, &server.dir, &server.output())?;
+        let child = process::spawn_server(namespace, mongod, arguments, &server.dir, &server.output())?;
         server.pid = Some(child.id());
         children.insert(id, child);
         server.save()
@@ -117,7 +119,7 @@ impl Servers {
 
     pub(crate) fn wait_accepts(&self, id: u16) -> Result<(), LabError> {
         let server = self.get(id)?;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, server.port));
+        let address = SocketAddr::from((server.ip(), server.port));
         let accepts = process::wait_for(READY_BOUND, || {
             if let Some(how) = self.locked().children.bury(id) {
                 return Some(Err(how));

@@ -89,10 +89,14 @@ impl Mongo {
     /// Writes down a new set; nothing runs yet.
     pub(crate) fn create(root: PathBuf, spec: &MongoSpec, port: u16, set: &str) -> Result<Self, LabError> {
         spec.check()?;
-        ports::check_free(port, spec.size())?;
+        if spec.hosts.is_empty() {
+            ports::check_free(port, spec.size())?;
+        }
         state::claim(&root)?;
-        let member =
-            |id: u16| Server::new(&root, id, format!("member {id}"), Role::Member, set, port + id - 1);
+        let member = |id: u16| Server {
+            host: spec.hosts.get(usize::from(id) - 1).cloned(),
+            ..Server::new(&root, id, format!("member {id}"), Role::Member, set, port + id - 1)
+        };
         let known: Vec<Server> = (1..=spec.size()).map(member).collect();
         for server in &known {
             server.save()?;

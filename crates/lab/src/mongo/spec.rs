@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use crate::LabError;
+use crate::{Host, LabError};
 
 /// More cannot vote.
 pub(crate) const MEMBERS_MAX: u16 = 7;
@@ -17,6 +17,9 @@ pub struct MongoSpec {
     pub members: Vec<MemberSpec>,
     /// The port of member 1, the others follow; `None` is 27017 for a person's set, and any that are free for a test's.
     pub port: Option<u16>,
+    /// Where each member runs, by its number, instead of on this host.
+    #[serde(default)]
+    pub hosts: Vec<Host>,
     /// How long a primary may be silent before the others elect another one: 10 s is the server's own.
     pub election_timeout_ms: u32,
     /// How often members ask each other: every 2 s is the server's own.
@@ -37,6 +40,7 @@ impl MongoSpec {
         MongoSpec {
             members: vec![MemberSpec { votes: true }; usize::from(members)],
             port: None,
+            hosts: Vec::new(),
             election_timeout_ms: 10_000,
             heartbeat_ms: 2_000,
             parameters: BTreeMap::new(),
@@ -72,6 +76,13 @@ impl MongoSpec {
     #[must_use]
     pub fn on_port(mut self, port: u16) -> Self {
         self.port = Some(port);
+        self
+    }
+
+    /// Each member in a network namespace of its own.
+    #[must_use]
+    pub fn in_namespaces(mut self, hosts: &[Host]) -> Self {
+        self.hosts = hosts.to_vec();
         self
     }
 
