@@ -53,7 +53,17 @@ pub struct Limits {
 }
 
 pub fn check(operations: &[Operation], end: &FinalState, limits: Limits) -> Vec<Violation> {
-    let mut checker = Checker { operations, end, limits, violations: Vec::new() };
+    let mut checker = Checker {
+        operations,
+        end,
+        limits,
+        asked: BTreeMap::new(),
+        adds: BTreeMap::new(),
+        edits: BTreeMap::new(),
+        merges: BTreeMap::new(),
+        violations: Vec::new(),
+    };
+    checker.index();
     checker.keys();
     checker.orders_are_found();
     checker.histories();
@@ -69,6 +79,14 @@ struct Checker<'a> {
     operations: &'a [Operation],
     end: &'a FinalState,
     limits: Limits,
+    /// Every request of a key.
+    asked: BTreeMap<(Customer, &'a str), Vec<&'a Operation>>,
+    /// Adds of an item to the cart of a customer, also as a guest, and lines that were set.
+    adds: BTreeMap<(Customer, Item), Vec<&'a Operation>>,
+    /// What replaced or removed lines of a cart.
+    edits: BTreeMap<Customer, Vec<&'a Operation>>,
+    /// Logins with the cart of a guest.
+    merges: BTreeMap<usize, Vec<&'a Operation>>,
     violations: Vec<Violation>,
 }
 
@@ -97,7 +115,32 @@ impl Operation {
     }
 }
 
-impl Checker<'_> {
+impl<'a> Checker<'a> {
+    /// A history of real servers is long.
+    fn index(&mut self) {
+        for operation in self.operations {
+            match &operation.call {
+                Call::Order { customer, key, .. } => {
+                    self.asked.entry((*customer, key)).or_default().push(operation);
+                }
+                Call::Add { customer, item, .. } => {
+                    self.adds.entry((*customer, *item)).or_default().push(operation);
+                }
+                Call::SetLine { customer, item, .. } => {
+                    self.adds.entry((*customer, *item)).or_default().push(operation);
+                    self.edits.entry(*customer).or_default().push(operation);
+                }
+                Call::Clear { customer } => self.edits.entry(*customer).or_default().push(operation),
+                Call::Merge { guest, .. } => self.merges.entry(*guest).or_default().push(operation),
+                _ => {}
+            }
+        }
+    }
+
+    fn requests_of(&self, customer: Customer, key: &'a str) -> &[&'a Operation] {
+        self.asked.get(&(customer, key)).map_or(&[], Vec::as_slice)
+    }
+
     fn fail(&mut self, invariant: &'static str, what: String) {
         self.violations.push(Violation { invariant, what });
     }
@@ -105,12 +148,9 @@ impl Checker<'_> {
     /// ORD-2: one key, one answer, one order, and what was asked for.
     fn keys(&mut self) {
         for ((customer, key), order) in &self.end.orders {
-            let asked = self.operations.iter().filter(|operation| {
-                matches!(&operation.call, Call::Order { customer: c, key: k, .. } if c == customer && k == key)
-            });
             let (mut placed, mut refused) = (None, None);
             let mut failures = Vec::new();
-            let asked: Vec<&Operation> = asked.collect();
+            let asked = self.requests_of(*customer, key);
             let first_ms = asked.iter().map(|operation| operation.asked_ms).min().unwrap_or_default();
             for operation in asked {
                 let Call::Order { lines: asked, shown, .. } = &operation.call else { continue };
@@ -239,13 +279,13 @@ impl Checker<'_> {
     /// before it began.
     fn put_in(&self, customer: Customer, item: Item, until: Option<&Operation>) -> Units {
         let mut units = Units::default();
-        for add in self.operations {
-            let (of, guest, added, count) = match &add.call {
-                Call::Add { customer, guest, item, units } => (customer, guest, item, units),
-                Call::SetLine { customer, item, units } => (customer, &None, item, units),
+        for add in self.adds.get(&(customer, item)).map_or(&[][..], Vec::as_slice) {
+            let (guest, count) = match &add.call {
+                Call::Add { guest, units, .. } => (guest, units),
+                Call::SetLine { units, .. } => (&None, units),
                 _ => continue,
             };
-            if *of != customer || *added != item || !add.may_be_done() {
+            if !add.may_be_done() {
                 continue;
             }
             if self.is_taken_out(add, item, until) {
@@ -257,10 +297,8 @@ impl Checker<'_> {
             let has_arrived = match guest {
                 None => add.is_done() && until.is_none_or(|read| add.is_before(read)),
                 Some(guest) => {
-                    let merges: Vec<&Operation> = self
-                        .operations
-                        .iter()
-                        .filter(|merge| matches!(&merge.call, Call::Merge { guest: of, .. } if of == guest))
+                    let of_guest = self.merges.get(guest).map_or(&[][..], Vec::as_slice).iter();
+                    let merges: Vec<&&Operation> = of_guest
                         .filter(|merge| until.is_none_or(|read| merge.has_begun_before_the_end_of(read)))
                         .collect();
                     if merges.is_empty() {
@@ -268,7 +306,7 @@ impl Checker<'_> {
                     }
                     // Of several tries it cannot be told which one moved the cart, and what comes beside the
                     // login is moved a little later; in the end all has arrived.
-                    let is_merged = |merge: &&Operation| {
+                    let is_merged = |merge: &&&Operation| {
                         let at_once =
                             |read| merges.len() == 1 && merge.is_before(read) && add.is_before(merge);
                         merge.is_done() && until.is_none_or(at_once)
@@ -295,14 +333,8 @@ impl Checker<'_> {
         for ((of, key), order) in &self.end.orders {
             let of_cart = |order: &&FinalOrder| *of == customer && order.is_of_cart;
             let Some(order) = order.as_ref().filter(of_cart) else { continue };
-            let asked: Vec<&Operation> = self
-                .operations
-                .iter()
-                .filter(|operation| {
-                    matches!(&operation.call, Call::Order { customer: c, key: k, lines: None, .. }
-                        if c == of && k == key)
-                })
-                .collect();
+            let of_cart = |operation: &&&Operation| matches!(operation.call, Call::Order { lines: None, .. });
+            let asked: Vec<&Operation> = self.requests_of(*of, key).iter().filter(of_cart).copied().collect();
             if !asked.is_empty() && counts(&asked) {
                 taken += order.lines.iter().filter(|line| line.0 == item).map(|line| line.1).sum::<u64>();
             }

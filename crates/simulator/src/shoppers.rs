@@ -207,7 +207,8 @@ impl Market {
     }
 }
 
-fn event_of(call: &Call, answer: &Answer) -> &'static str {
+/// What happened, in a few words.
+pub fn event_of(call: &Call, answer: &Answer) -> &'static str {
     match (call, answer) {
         (_, Answer::Open) => "outcome open",
         (_, Answer::NotNow) => "not now",
@@ -781,7 +782,7 @@ impl Shopper {
 
 impl Answer {
     /// Whoever is told so does not ask again.
-    fn is_final(&self) -> bool {
+    pub fn is_final(&self) -> bool {
         matches!(self, Answer::Placed { .. } | Answer::Refused(_))
     }
 }

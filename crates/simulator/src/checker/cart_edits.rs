@@ -3,7 +3,7 @@
 use super::Checker;
 use crate::history::{Answer, Call, Customer, Item, Operation};
 
-impl Checker<'_> {
+impl<'a> Checker<'a> {
     /// Whether an edit has taken out what `put_in` had put in: it saw it, and no order can have taken it before.
     pub(super) fn is_taken_out(&self, put_in: &Operation, item: Item, until: Option<&Operation>) -> bool {
         let Some(customer) = customer_of(put_in) else { return false };
@@ -34,11 +34,11 @@ impl Checker<'_> {
     }
 
     /// What replaces or removes a line of this item.
-    fn edits(&self, customer: Customer, item: Item) -> impl Iterator<Item = &Operation> {
-        self.operations.iter().filter(move |operation| match operation.call {
-            Call::Clear { customer: of } => of == customer,
-            Call::SetLine { customer: of, item: line, .. } => of == customer && line == item,
-            _ => false,
+    fn edits(&self, customer: Customer, item: Item) -> impl Iterator<Item = &'a Operation> {
+        let edits = self.edits.get(&customer).map_or(&[][..], Vec::as_slice);
+        edits.iter().copied().filter(move |edit| match edit.call {
+            Call::SetLine { item: line, .. } => line == item,
+            _ => true,
         })
     }
 
@@ -48,9 +48,7 @@ impl Checker<'_> {
             if *of != customer || order.as_ref().is_none_or(|order| !order.is_of_cart) {
                 return false;
             }
-            let asked = self.operations.iter().filter(|operation| {
-                matches!(&operation.call, Call::Order { customer: c, key: k, .. } if c == of && k == key)
-            });
+            let asked = self.asked.get(&(*of, key.as_str())).map_or(&[][..], Vec::as_slice);
             let (mut begins_ms, mut ends_ms) = (i64::MAX, i64::MAX);
             for operation in asked {
                 begins_ms = begins_ms.min(operation.asked_ms);

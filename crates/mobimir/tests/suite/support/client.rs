@@ -60,6 +60,7 @@ pub(crate) struct Client {
     /// Why the shop may answer 503.
     may_be_unavailable: Option<&'static str>,
     has_production_timeouts: bool,
+    carries_read_after: bool,
 }
 
 struct Connection {
@@ -86,6 +87,7 @@ impl Client {
             token: None,
             may_be_unavailable: None,
             has_production_timeouts: production.is_some(),
+            carries_read_after: true,
             shop: production.unwrap_or_else(|| host.to_owned()),
         }
     }
@@ -101,6 +103,11 @@ impl Client {
 
     pub(crate) fn with_token(host: &str, token: &str) -> Self {
         Self { token: Some(token.to_owned()), ..Self::new(host) }
+    }
+
+    /// Says nothing of what it or anybody else has seen: an answer may be as old as the policy allows.
+    pub(crate) fn without_read_after(self) -> Self {
+        Self { carries_read_after: false, ..self }
     }
 
     /// Repeats idempotent requests that are answered 503, and returns the 503 of others. `why` says who
@@ -203,11 +210,13 @@ impl Client {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        for token in seen(&self.shop) {
-            request = request.header(READ_AFTER, token);
+        if self.carries_read_after {
+            for token in seen(&self.shop) {
+                request = request.header(READ_AFTER, token);
+            }
         }
         let answer = self.exchange_unnoted(request.body(Full::new(bytes)).unwrap()).await?;
-        if let Some(token) = answer.header(READ_AFTER) {
+        if let Some(token) = answer.header(READ_AFTER).filter(|_| self.carries_read_after) {
             saw(&self.shop, token.to_owned());
         }
         Ok(answer)
