@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .PHONY: help run run-cluster release test test-fast lint bench bench-cassandra bench-cluster bench-compare bench-instructions \
-	bench-migrate bench-mongo soak tools clean
+	bench-migrate bench-mongo soak soak-namespaces tools clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -55,15 +55,22 @@ bench-cluster: tools ## a shop on MongoDB and Cassandra: the highest rate within
 bench-migrate: tools ## what it costs to move data from MongoDB to Cassandra: rate, memory, writes that are mirrored, a target that hangs
 	$(CARGO) run --release --package mobimir-bench -- --migrate
 
-soak: tools ## the tests that take long: more crashes, more random histories, every fault in every phase of a migration, a shop of a million products
+soak: tools ## the tests that take long: more crashes, more random histories, every fault in every phase of a migration, a shop of a million products, and as root servers that lose each other
 	MOBIMIR_CRASH_ROUNDS=300 MOBIMIR_SIMULATION_SEEDS=100000 MOBIMIR_PLANTED_SEEDS=2000 MOBIMIR_MIGRATION_SEEDS=100000 MOBIMIR_CONFORMANCE_CASES=1000 MOBIMIR_LONG_HISTORY=100000 PROPTEST_CASES=10000 MOBIMIR_LAG_S=100 MOBIMIR_OWN_WRITES_READS=100000 MOBIMIR_NODES_PER_DC=3 MOBIMIR_ROLES_LONG=1 MOBIMIR_OUTBOX_ENTRIES=200000 scripts/test
 	for phases in DualWrite,Backfill,Verify Handover ReadTarget,WayBack; do \
 		MOBIMIR_SUITE_POLICY=default MOBIMIR_MIGRATION_FAULTS=$$phases MOBIMIR_MIGRATION_LONG=1 \
 			$(CARGO) test --workspace --test suite -- migration:: --nocapture || exit 1; done
+	$(MAKE) soak-namespaces
 	$(CARGO) test --release --package mobimir-migrate --test model -- --ignored --nocapture
 	$(CARGO) build --release --package mobimir --package mobimir-bench
 	$(CARGO) run --release --package mobimir-bench -- --only sizes --large
 	$(CARGO) run --release --package mobimir-bench -- --migrate --part memory --large
+
+soak-namespaces: tools ## servers, instances and clocks of their own in network namespaces, for MOBIMIR_NAMESPACES_S seconds, as root (MOBIMIR_NETEM=off where the kernel has no netem)
+	@test "$$(id -u)" = 0 || { echo "network namespaces need root: sudo make soak-namespaces" >&2; exit 1; }
+	@scripts/install-test-tools ip tc faketime
+	MOBIMIR_NAMESPACES_S=$${MOBIMIR_NAMESPACES_S:-300} \
+		$(CARGO) test --workspace --test suite -- partitions::namespaces:: --ignored --nocapture --test-threads=1
 
 tools: need-cargo ## what the tests need besides Rust: a C compiler, Chromium and its driver, nginx, Java 17, Maven, pip
 	@scripts/install-test-tools

@@ -2,6 +2,7 @@
 //! people buy at both; then everything that anybody asked and was answered is judged by the simulator's checker.
 
 mod market;
+mod namespaces;
 mod settled;
 mod shopper;
 mod wrong;

@@ -21,7 +21,7 @@ use super::{
 /// Of a test that fails after a 503. A machine so slow that all of them are met by one is not used for tests.
 const ATTEMPTS_MAX: usize = 10;
 /// Read-After tokens of one instance mean something to the other.
-const READ_AFTER_KEY: (&str, &str) = ("MOBIMIR_READ_AFTER_KEY", "the same for all instances");
+pub(crate) const READ_AFTER_KEY: (&str, &str) = ("MOBIMIR_READ_AFTER_KEY", "the same for all instances");
 
 /// Every host of a shop with production timeouts, with its shop, and whether it answered 503.
 static PRODUCTION: Mutex<BTreeMap<String, (String, bool)>> = Mutex::new(BTreeMap::new());
@@ -99,10 +99,7 @@ impl Instances {
     }
 
     fn register(&self) {
-        let mut production = PRODUCTION.lock().unwrap_or_else(PoisonError::into_inner);
-        for process in &self.all {
-            production.insert(process.host.clone(), (self.host.clone(), false));
-        }
+        register(&self.all);
     }
 
     /// Where one of them is asked alone.
@@ -132,6 +129,15 @@ impl Instances {
 
     pub(crate) async fn assert_no_violation(&self) {
         assert_no_violation(&self.host).await;
+    }
+}
+
+/// These are instances of one shop, with production timeouts.
+pub(crate) fn register(instances: &[Process]) {
+    let shop = instances.iter().map(|process| process.host.as_str()).collect::<Vec<_>>().join(",");
+    let mut production = PRODUCTION.lock().unwrap_or_else(PoisonError::into_inner);
+    for process in instances {
+        production.insert(process.host.clone(), (shop.clone(), false));
     }
 }
 

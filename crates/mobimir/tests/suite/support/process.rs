@@ -43,7 +43,15 @@ pub(crate) struct Process {
 
 /// The program, with nothing of this process' environment that could configure it.
 pub(crate) fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mobimir"));
+    program_after(&[])
+}
+
+/// The same, for another program that starts it and takes its place.
+fn program_after(prefix: &[String]) -> Command {
+    let words = prefix.iter().map(String::as_str).chain([env!("CARGO_BIN_EXE_mobimir")]);
+    let words: Vec<&str> = words.collect();
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("MOBIMIR_")) {
         command.env_remove(name);
     }
@@ -80,15 +88,26 @@ impl Process {
         data: &Path,
         environment: &[(&str, &str)],
     ) -> Self {
-        Self::start_within(&GENEROUS_LIMITS, listen, arguments, data, environment)
+        Self::start_within(&[], &GENEROUS_LIMITS, listen, arguments, data, environment)
     }
 
     /// With the limits that a shop has whose operator sets none.
     pub(crate) fn start_in_production(arguments: &[&str], data: &Path, environment: &[(&str, &str)]) -> Self {
-        Self::start_within(&[], "127.0.0.1:0", arguments, data, environment)
+        Self::start_within(&[], &[], "127.0.0.1:0", arguments, data, environment)
+    }
+
+    /// The same, started by the program that `prefix` names, at an address of its own.
+    pub(crate) fn start_after(
+        prefix: &[String],
+        listen: &str,
+        data: &Path,
+        environment: &[(&str, &str)],
+    ) -> Self {
+        Self::start_within(prefix, &[], listen, &["serve"], data, environment)
     }
 
     fn start_within(
+        prefix: &[String],
         limits: &[(&str, &str)],
         listen: &str,
         arguments: &[&str],
@@ -96,7 +115,7 @@ impl Process {
         environment: &[(&str, &str)],
     ) -> Self {
         let log = data.with_extension("log");
-        let mut command = program();
+        let mut command = program_after(prefix);
         command
             .args(arguments)
             .args(["--listen", listen, "--data"])

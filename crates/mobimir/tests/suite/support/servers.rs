@@ -110,9 +110,7 @@ pub(crate) fn environment(data: &Path, tables: Tables) -> Vec<(&'static str, Str
 /// The same with the policy as it is shipped: its deadlines, its timeouts and those of the configuration.
 pub(crate) fn production_environment(data: &Path, tables: Tables) -> Vec<(&'static str, String)> {
     let Some(servers) = &*SERVERS else { return Vec::new() };
-    let mut environment = servers.environment(&shop_name(data), tables);
-    environment.retain(|(name, _)| !PATIENCE.iter().any(|(patience, _)| name == patience));
-    environment
+    servers.production_environment(&shop_name(data), tables)
 }
 
 /// The same shop, for an instance that comes to its stores through proxies.
@@ -142,6 +140,18 @@ impl Servers {
         let ring = Ring::shared().expect("a ring can be started");
         let mongo = Mongo::shared().expect("a replica set can be started");
         Self { policy, ring, mongo }
+    }
+
+    /// Servers of a test's own.
+    pub(crate) fn of(policy: String, ring: Ring, mongo: Mongo) -> Self {
+        Self { policy, ring, mongo }
+    }
+
+    /// See [`production_environment`].
+    pub(crate) fn production_environment(&self, name: &str, tables: Tables) -> Vec<(&'static str, String)> {
+        let mut environment = self.environment(name, tables);
+        environment.retain(|(name, _)| !PATIENCE.iter().any(|(patience, _)| name == patience));
+        environment
     }
 
     /// What tells a shop of this name to keep its data here, with everything made that it needs.
