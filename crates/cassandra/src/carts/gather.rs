@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::{kept_until, rows::StoredRow};
 
 /// The rows of one cart, and those left of carts of the same owner that have ended.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Gathered {
     /// In the order in which the cart was touched.
     current: Vec<StoredRow>,

@@ -91,6 +91,8 @@ struct Inner {
     pack: Statement,
     remove: Statement,
     touched: Statement,
+    /// The time of the node that is asked.
+    clock: Statement,
     registers: Registers,
     outbox: Outbox,
     copies: moving::Copies,
@@ -173,6 +175,7 @@ impl CassandraCarts {
                     WHERE day = ? AND shard = ? AND touched_at >= ? AND touched_at <= ? LIMIT ?",
                 )
                 .await?,
+            clock: link.prepare("clock", Read, "SELECT toUnixTimestamp(now()) FROM system.local").await?,
             registers: Registers::open(&link).await?,
             outbox: Outbox::open(&link).await?,
             copies: moving::Copies::open(&link).await?,

@@ -282,7 +282,7 @@ impl Inner {
     /// A decision has the stamp of its coordinator's clock, which may be behind that of who wrote a row just now. Those
     /// rows are removed once more, under the stamps that they have.
     async fn remove_fresh(&self, owner: Owner, gathered: &Gathered) -> StoreResult<()> {
-        let (settled_us, (kind, id)) = (self.settled_us(), rows::key(owner));
+        let (settled_us, (kind, id)) = (self.settled_us().await?, rows::key(owner));
         for (change, written_us) in gathered.unpacked() {
             if written_us > settled_us {
                 let values = (written_us, kind, id, change, written_us);
