@@ -4,7 +4,7 @@
 //!
 //! `MOBIMIR_NAMESPACES_S` is how long the troubles go on, each once at the least. `MOBIMIR_NETEM=off` is for
 //! kernels without netem: then packets are only lost where something is cut. `MOBIMIR_NAMESPACES_POLICY` is another
-//! policy than `default`: with `quorum`, which writes carts at ONE, the test fails.
+//! policy than `default`; one that gives invariants up may fail.
 
 use std::{
     path::{Path, PathBuf},
