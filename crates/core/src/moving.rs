@@ -208,8 +208,10 @@ pub trait Movable<W: Whole>: Send + Sync {
 
     async fn backlog(&self) -> StoreResult<Backlog>;
 
-    /// Removes these marks. Those of later writes stay.
-    async fn mirrored(&self, marks: &[Mark<W::Key>]) -> StoreResult<()>;
+    /// Removes these marks: what was read at `read_at` is copied. Those of later writes stay. Where an entity
+    /// has one mark for all of its writes, and was written after it was read, the mark is from then on since
+    /// `read_at`: an entity that is written all the time is not one that is never copied.
+    async fn mirrored(&self, marks: &[Mark<W::Key>], read_at: Timestamp) -> StoreResult<()>;
 
     /// Nobody is at a tracked write, and none that was begun can still arrive. From now on, in this process, a mark that
     /// stands now is given out with its entity, also if its write never said how it ended. Only a store that marks apart from

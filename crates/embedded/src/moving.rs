@@ -201,13 +201,17 @@ impl<W: Stored> Movable<W> for EmbeddedStore {
         Ok(Backlog { entities: marks.len() as u64, oldest: marks.iter().map(|mark| mark.since).min() })
     }
 
-    async fn mirrored(&self, marks: &[Mark<W::Key>]) -> StoreResult<()> {
+    async fn mirrored(&self, marks: &[Mark<W::Key>], read_at: Timestamp) -> StoreResult<()> {
         let marks: Vec<(Key, u64)> = marks.iter().map(|mark| (W::mark_key(mark.key), mark.seal)).collect();
         self.write(move |_, txn| {
             for (key, seal) in marks {
                 let stored = txn.get(&key)?.map(|bytes| unmirrored::decode(&bytes)).transpose()?;
-                if stored.is_some_and(|mark| mark.seal == seal) {
-                    txn.remove(key);
+                match stored {
+                    Some(mark) if mark.seal == seal => txn.remove(key),
+                    Some(mark) if mark.since < read_at => {
+                        txn.put(key, unmirrored::encode(StoredMark { since: read_at, ..mark }));
+                    }
+                    _ => {}
                 }
             }
             Ok(())

@@ -96,11 +96,12 @@ impl<W: Whole> Mirror<W> {
     }
 
     async fn copy_alone(&self, key: W::Key) -> StoreResult<()> {
+        let read_at = self.clock.now();
         let Found { whole, marks } = self.from.whole(key).await?;
         if let Some(whole) = whole {
             self.to.put(vec![whole], self.clock.now()).await?;
         }
-        if marks.is_empty() { Ok(()) } else { self.from.mirrored(&marks).await }
+        if marks.is_empty() { Ok(()) } else { self.from.mirrored(&marks, read_at).await }
     }
 
     /// Copies what is marked. To be called again and again, by every instance.

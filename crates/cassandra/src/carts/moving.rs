@@ -215,7 +215,7 @@ impl Movable<WholeCart> for CassandraCarts {
         self.inner.outbox.backlog::<Owner>(&self.inner.link).await
     }
 
-    async fn mirrored(&self, marks: &[Mark<Owner>]) -> StoreResult<()> {
+    async fn mirrored(&self, marks: &[Mark<Owner>], _read_at: Timestamp) -> StoreResult<()> {
         self.inner.outbox.remove(&self.inner.link, marks).await
     }
 

@@ -185,7 +185,7 @@ impl Movable<WholeOrder> for CassandraOrders {
         self.inner.outbox.backlog::<OrderId>(&self.inner.link).await
     }
 
-    async fn mirrored(&self, marks: &[Mark<OrderId>]) -> StoreResult<()> {
+    async fn mirrored(&self, marks: &[Mark<OrderId>], _read_at: Timestamp) -> StoreResult<()> {
         self.inner.outbox.remove(&self.inner.link, marks).await
     }
 

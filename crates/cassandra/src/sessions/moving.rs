@@ -191,7 +191,7 @@ impl Movable<WholeSession> for CassandraSessions {
         self.inner.outbox.backlog::<SessionKey>(&self.inner.link).await
     }
 
-    async fn mirrored(&self, marks: &[Mark<SessionKey>]) -> StoreResult<()> {
+    async fn mirrored(&self, marks: &[Mark<SessionKey>], _read_at: Timestamp) -> StoreResult<()> {
         self.inner.outbox.remove(&self.inner.link, marks).await
     }
 

@@ -100,7 +100,7 @@ fn a_write_that_fails_leaves_its_mark() {
         assert_eq!(found.marks, [], "the write may still happen");
         let found = side.moving.whole(kept.id).await.unwrap();
         assert_eq!(found.marks.len(), 1);
-        side.moving.mirrored(&found.marks).await.unwrap();
+        side.moving.mirrored(&found.marks, SystemClock.now()).await.unwrap();
         assert_eq!(side.moving.backlog().await.unwrap().entities, 1);
 
         // One that was left an hour ago goes by being copied, also when only its slot has it.
@@ -125,7 +125,7 @@ fn a_write_that_fails_leaves_its_mark() {
             let found = side.moving.whole(old).await.unwrap();
             assert_eq!((found.whole, found.marks.len()), (None, 1), "it stands in {tables:?}");
             assert_eq!(found.marks[0].since.as_millis(), left_us / 1_000);
-            side.moving.mirrored(&found.marks).await.unwrap();
+            side.moving.mirrored(&found.marks, SystemClock.now()).await.unwrap();
             assert_eq!(side.moving.backlog().await.unwrap().entities, 1);
         }
 
@@ -149,7 +149,7 @@ fn a_write_that_fails_leaves_its_mark() {
         assert!(marked.iter().any(|mark| mark.key == early && mark.since.as_millis() == now_ms));
         let found = side.moving.whole(early).await.unwrap();
         assert_eq!((found.whole, found.marks.len()), (None, 1));
-        side.moving.mirrored(&found.marks).await.unwrap();
+        side.moving.mirrored(&found.marks, SystemClock.now()).await.unwrap();
         assert_eq!(side.moving.backlog().await.unwrap().entities, 1);
 
         // The one whose write failed just now goes when it is certain that nobody is at it; but not one that comes later.
@@ -159,7 +159,7 @@ fn a_write_that_fails_leaves_its_mark() {
         side.tracked.insert(vec![lost.clone()]).await.expect_err("a table is missing");
         let again = side.moving.whole(lost.id).await.unwrap();
         assert_eq!(again.marks, found.marks, "that write may still happen");
-        side.moving.mirrored(&found.marks).await.unwrap();
+        side.moving.mirrored(&found.marks, SystemClock.now()).await.unwrap();
         assert_eq!(side.moving.backlog().await.unwrap().entities, 1);
     });
 }

@@ -55,7 +55,7 @@ async fn write(side: &CartSide, owner: Owner) {
 async fn copy(side: &CartSide, owner: Owner) {
     let found = support::answered("a cart", || side.moving.whole(owner)).await;
     assert_eq!(found.marks.len(), 1, "the write is over");
-    support::answered("an entry is removed", || side.moving.mirrored(&found.marks)).await;
+    support::answered("an entry is removed", || side.moving.mirrored(&found.marks, SystemClock.now())).await;
 }
 
 /// Tombstones that one replica met while it answered these requests, from what the nodes wrote down.

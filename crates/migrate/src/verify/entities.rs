@@ -8,8 +8,8 @@ use mobimir_core::{
 use tokio::time::sleep;
 
 use super::{
-    Comparison, Difference, GENERATION_PAUSE, GENERATIONS_MAX, Kind, LOOKED_AT_ONCE, Running, STEP_ENTITIES,
-    differences, is_unsettled,
+    COPIED_AFTER_GENERATIONS, Comparison, Difference, GENERATION_PAUSE, GENERATIONS_MAX, Kind,
+    LOOKED_AT_ONCE, Running, STEP_ENTITIES, differences, is_unsettled,
 };
 use crate::job::Step;
 
@@ -58,6 +58,9 @@ impl<W: Whole> Comparison<W> {
     async fn look_again(&self, key: W::Key) -> StoreResult<(Vec<Difference>, u64)> {
         for generation in 0..GENERATIONS_MAX {
             let Some(before) = self.in_source(key).await? else { return Ok((Vec::new(), 0)) };
+            if generation >= COPIED_AFTER_GENERATIONS && self.is_equal_when_copied(&before, None).await? {
+                return Ok((Vec::new(), 0));
+            }
             let Some(whole) = before.whole.filter(|whole| self.is_settled(whole)) else {
                 return Ok((Vec::new(), 0));
             };

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use super::{
-    Comparison, Difference, GENERATION_PAUSE, GENERATIONS_MAX, Kind, LOOKED_AT_ONCE, Purpose, Running,
-    STEP_ENTITIES, differences, fields, is_unsettled,
+    COPIED_AFTER_GENERATIONS, Comparison, Difference, GENERATION_PAUSE, GENERATIONS_MAX, Kind,
+    LOOKED_AT_ONCE, Purpose, Running, STEP_ENTITIES, differences, fields, is_unsettled,
 };
 use crate::{
     backfill::put_or_set_aside,
@@ -107,6 +107,11 @@ impl<W: Whole> Comparison<W> {
     ) -> StoreResult<Option<Stray<W>>> {
         for generation in 0..GENERATIONS_MAX {
             let Some(before) = self.in_source(row.key).await? else { return Ok(None) };
+            if generation >= COPIED_AFTER_GENERATIONS
+                && self.is_equal_when_copied(&before, Some(table)).await?
+            {
+                return Ok(None);
+            }
             if generation > 0 {
                 // As it is by now, and between two looks at the source.
                 let page = self.target.rows(table, behind, 2 * STEP_ENTITIES).await?;

@@ -41,6 +41,8 @@ pub(crate) struct Faults {
     /// Whether there is something in every table that is no entity.
     pub(crate) has_a_stranger: AtomicBool,
     pub(crate) late_writes: AtomicU64,
+    /// How much longer a copy takes than everything else.
+    pub(crate) put_takes_ms: AtomicU64,
 }
 
 impl Faults {
@@ -52,6 +54,7 @@ impl Faults {
             hangs: AtomicBool::new(false),
             has_a_stranger: AtomicBool::new(false),
             late_writes: AtomicU64::new(0),
+            put_takes_ms: AtomicU64::new(0),
         })
     }
 
@@ -181,6 +184,10 @@ impl<W: Whole> Movable<W> for Faulty<dyn Movable<W>> {
     }
 
     async fn put(&self, wholes: Vec<W>, now: Timestamp) -> StoreResult<()> {
+        let takes_ms = self.faults.put_takes_ms.load(Ordering::Relaxed);
+        if takes_ms > 0 {
+            sleep(Duration::from_millis(takes_ms)).await;
+        }
         let store = self.store.clone();
         let put = move || {
             let (store, wholes) = (store.clone(), wholes.clone());
@@ -218,11 +225,11 @@ impl<W: Whole> Movable<W> for Faulty<dyn Movable<W>> {
         self.faults.read(self.store.backlog()).await
     }
 
-    async fn mirrored(&self, marks: &[Mark<W::Key>]) -> StoreResult<()> {
+    async fn mirrored(&self, marks: &[Mark<W::Key>], read_at: Timestamp) -> StoreResult<()> {
         let (store, marks) = (self.store.clone(), marks.to_vec());
         let mirrored = move || {
             let (store, marks) = (store.clone(), marks.clone());
-            async move { store.mirrored(&marks).await }
+            async move { store.mirrored(&marks, read_at).await }
         };
         self.faults.write(true, mirrored).await
     }

@@ -2,6 +2,7 @@
 //! a migrator that is, too. Every run follows from its seed; a failure names it, and
 //! `MOBIMIR_MIGRATION_SEED=<seed> cargo test -p mobimir-migrate --test seeds` runs it alone.
 
+mod busy;
 mod chance;
 mod faulty;
 mod service;

@@ -5,7 +5,7 @@
 use mobimir_core::{
     moving::Mark,
     ports::StoreResult,
-    time::{Clock, SystemClock, Version},
+    time::{Clock, SystemClock, Timestamp, Version},
 };
 use mongodb::{
     bson::{Bson, DateTime, Document, RawDocument, doc},
@@ -78,11 +78,20 @@ pub(super) fn sum() -> Vec<Document> {
     vec![doc! { "$match": marked() }, doc! { "$group": all }]
 }
 
-/// A document that nobody has written since its mark was seen.
-pub(super) fn still(id: Bson, seal: u64) -> Document {
-    doc! { "_id": id, "version": number(Version(seal)) }
+/// The documents that were copied, as far as they are still marked.
+pub(super) fn any_of(copied: &[(Bson, u64)]) -> Document {
+    let ids: Vec<Bson> = copied.iter().map(|(id, _)| id.clone()).collect();
+    doc! { "_id": { "$in": ids }, UNMIRRORED: { "$exists": true } }
 }
 
-pub(super) fn removed() -> Document {
-    doc! { "$unset": { UNMIRRORED: "" } }
+/// The mark goes where nobody has written since it was seen. Elsewhere what was written until `read_at` is
+/// copied, and only the rest still waits.
+pub(super) fn copied(copied: &[(Bson, u64)], read_at: Timestamp) -> Vec<Document> {
+    let seen: Vec<Document> = copied
+        .iter()
+        .map(|(id, seal)| doc! { "id": id.clone(), "version": number(Version(*seal)) })
+        .collect();
+    let is_as_seen = doc! { "$in": [{ "id": "$_id", "version": "$version" }, { "$literal": seen }] };
+    let later = doc! { "$max": [format!("${UNMIRRORED}"), date(read_at)] };
+    vec![doc! { "$set": { UNMIRRORED: { "$cond": [is_as_seen, "$$REMOVE", later] } } }]
 }

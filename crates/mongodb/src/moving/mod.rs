@@ -251,14 +251,14 @@ impl<W: InDocuments> Movable<W> for Moving<W> {
         Ok(all)
     }
 
-    async fn mirrored(&self, marks: &[Mark<W::Key>]) -> StoreResult<()> {
+    async fn mirrored(&self, marks: &[Mark<W::Key>], read_at: Timestamp) -> StoreResult<()> {
         for (collection, documents) in self.collections.iter().enumerate() {
             let here = marks.iter().map(|mark| (W::spot(mark.key), mark.seal));
             let here = here.filter(|((other, _), _)| *other == collection);
-            let marked: Vec<Document> = here.map(|((_, id), seal)| marks::still(id, seal)).collect();
-            for marked in marked.chunks(marks::REMOVED_AT_ONCE) {
-                let any = doc! { "$or": marked };
-                self.link.update_many("mirrored", documents, any, marks::removed()).await?;
+            let copied: Vec<(Bson, u64)> = here.map(|((_, id), seal)| (id, seal)).collect();
+            for copied in copied.chunks(marks::REMOVED_AT_ONCE) {
+                let (any, update) = (marks::any_of(copied), marks::copied(copied, read_at));
+                self.link.update_many("mirrored", documents, any, update).await?;
             }
         }
         Ok(())

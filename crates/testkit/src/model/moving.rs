@@ -37,9 +37,12 @@ impl<K: Copy + Ord> Marks<K> {
         }
     }
 
-    fn remove(&mut self, mark: &Mark<K>) {
-        if self.marks.get(&mark.key).is_some_and(|stored| stored.seal == mark.seal) {
+    fn remove(&mut self, mark: &Mark<K>, read_at: Timestamp) {
+        let Some(stored) = self.marks.get_mut(&mark.key) else { return };
+        if stored.seal == mark.seal {
             self.marks.remove(&mark.key);
+        } else {
+            stored.since = stored.since.max(read_at);
         }
     }
 }
@@ -161,9 +164,9 @@ impl<W: Modelled> Movable<W> for ModelStore {
         Ok(Backlog { entities: marks.len() as u64, oldest: marks.values().map(|mark| mark.since).min() })
     }
 
-    async fn mirrored(&self, marks: &[Mark<W::Key>]) -> StoreResult<()> {
+    async fn mirrored(&self, marks: &[Mark<W::Key>], read_at: Timestamp) -> StoreResult<()> {
         let mut state = self.state();
-        marks.iter().for_each(|mark| W::marks(&mut state).remove(mark));
+        marks.iter().for_each(|mark| W::marks(&mut state).remove(mark, read_at));
         Ok(())
     }
 }

@@ -46,7 +46,7 @@ async fn a_cart_that_moves_is_packed_by_writes_only() {
     let full: Vec<_> = (0..CHANGES_MAX).map(|_| add(owner, now)).collect();
     side.port.append(owner, full, now.plus_s(3_600), now).await.unwrap();
     let before = side.moving.whole(owner).await.unwrap();
-    side.moving.mirrored(&before.marks).await.unwrap();
+    side.moving.mirrored(&before.marks, now).await.unwrap();
     side.tracked.append(owner, vec![add(owner, now)], now.plus_s(3_600), now).await.unwrap();
     let after = side.moving.whole(owner).await.unwrap();
     assert!(after.whole.as_ref().unwrap().cart.changes.len() < CHANGES_MAX);
@@ -70,14 +70,14 @@ async fn a_mark_outlives_writes_that_are_not_tracked() {
     let first = orders.moving.whole(made.id).await.unwrap().marks;
     let paid = StatusChange { status: OrderStatus::Paid, at: later, operator: None };
     orders.port.transition(made.id, OrderStatus::Confirmed, paid).await.unwrap();
-    orders.moving.mirrored(&first).await.unwrap();
+    orders.moving.mirrored(&first, first[0].since).await.unwrap();
     is_still_marked(&first, &orders.moving.whole(made.id).await.unwrap().marks);
 
     let (carts, owner) = (MongoCarts::side(fresh.deployment.clone()), owner());
     carts.tracked.append(owner, vec![add(owner, now)], now.plus_s(60), now).await.unwrap();
     let first = carts.moving.whole(owner).await.unwrap().marks;
     carts.port.append(owner, vec![add(owner, later)], later.plus_s(60), later).await.unwrap();
-    carts.moving.mirrored(&first).await.unwrap();
+    carts.moving.mirrored(&first, first[0].since).await.unwrap();
     is_still_marked(&first, &carts.moving.whole(owner).await.unwrap().marks);
 
     let sessions = MongoSessions::side(fresh.deployment.clone());
@@ -93,7 +93,7 @@ async fn a_mark_outlives_writes_that_are_not_tracked() {
     assert!(sessions.port.update(seen, made.version, None).await.unwrap());
     sessions.port.use_refresh(given.hash, later).await.unwrap();
     for (key, first) in keys.into_iter().zip(first) {
-        sessions.moving.mirrored(&first).await.unwrap();
+        sessions.moving.mirrored(&first, first[0].since).await.unwrap();
         is_still_marked(&first, &sessions.moving.whole(key).await.unwrap().marks);
     }
 }
@@ -146,7 +146,7 @@ async fn what_is_marked_is_found_by_index() {
     assert!(some.iter().all(|mark| waiting.contains(&mark.since)), "{some:?}");
     let backlog = side.moving.backlog().await.unwrap();
     assert_eq!((backlog.entities, backlog.oldest), (MARKED as u64, Some(some[0].since)));
-    side.moving.mirrored(&some).await.unwrap();
+    side.moving.mirrored(&some, now).await.unwrap();
     profile(&fresh.deployment, 0).await;
     assert_eq!(side.moving.backlog().await.unwrap().entities, 2);
 
