@@ -134,7 +134,14 @@ impl<W: Whole, P: ?Sized> Migrating<W, P> {
         P: Send + Sync,
     {
         let permit = self.standing.begin_write().await?;
-        let side = self.side(permit.store)?;
+        let side = match self.side(permit.store) {
+            Ok(side) => side,
+            Err(error) => {
+                // Nothing was begun.
+                permit.answered();
+                return Err(error);
+            }
+        };
         let port = if permit.mirrored { &side.tracked } else { &side.port };
         // Also what failed is copied: it may have happened. What did not has left no mark, and copying it
         // does no harm. While the other store is not open here, its mark is what others find it by. It is
@@ -148,8 +155,9 @@ impl<W: Whole, P: ?Sized> Migrating<W, P> {
             if let Some(mirror) = mirror {
                 keys.into_iter().for_each(|key| mirror.written(key));
             }
-            if !matches!(answer, Err(StoreError::Unknown { .. })) {
-                permit.answered();
+            match answer {
+                Err(StoreError::Unknown { .. }) => permit.unanswered(),
+                _ => permit.answered(),
             }
             answer
         }));
@@ -182,7 +190,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::{phase::Control, timing::Timing};
+    use crate::{phase::Control, standing::InDoubt, timing::Timing};
 
     #[tokio::test]
     async fn a_write_is_done_and_marked_also_while_the_target_is_away() {
@@ -266,6 +274,7 @@ mod tests {
             "the clock is virtual, so this is exact: {:?}",
             began.elapsed()
         );
+        assert_eq!(standing.in_doubt(), InDoubt::default());
         for owner in owners {
             assert!(CartStore::read(&carts, owner, now).await.unwrap().is_some(), "what began was done");
         }

@@ -38,6 +38,24 @@ struct State {
     under_way: BTreeMap<u64, usize>,
     /// When a write last ended without anybody knowing whether it will still happen, by the epoch in which it began.
     uncertain: BTreeMap<u64, Instant>,
+    in_doubt: InDoubt,
+}
+
+/// Writes that ended while nobody knew whether they will still happen. A handover waits until they cannot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InDoubt {
+    /// The store did not say what became of them.
+    pub unanswered: u64,
+    /// Whoever ran them stopped before the store answered.
+    pub abandoned: u64,
+}
+
+/// What is known of a write when its permit ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Answered,
+    Unanswered,
+    Abandoned,
 }
 
 /// When a lease ends, by the monotonic clock and by those of the machine. In a virtual machine that was paused
@@ -60,7 +78,7 @@ pub struct Permit {
     epoch: u64,
     pub store: Which,
     pub mirrored: bool,
-    is_certain: bool,
+    outcome: Outcome,
 }
 
 impl Standing {
@@ -81,6 +99,7 @@ impl Standing {
             until: None,
             under_way: BTreeMap::new(),
             uncertain: BTreeMap::new(),
+            in_doubt: InDoubt::default(),
         };
         Arc::new(Self { timing: *timing, clock, state: Mutex::new(state), changes: Notify::new() })
     }
@@ -115,7 +134,8 @@ impl Standing {
         let Writes::To { store, mirrored } = state.phase.rights().writes else { return Ok(None) };
         let epoch = state.epoch;
         *state.under_way.entry(epoch).or_default() += 1;
-        Ok(Some(Permit { standing: self.clone(), epoch, store, mirrored, is_certain: false }))
+        let outcome = Outcome::Abandoned;
+        Ok(Some(Permit { standing: self.clone(), epoch, store, mirrored, outcome }))
     }
 
     /// When a lease that begins now ends.
@@ -166,6 +186,10 @@ impl Standing {
         self.timing.write_timeout
     }
 
+    pub fn in_doubt(&self) -> InDoubt {
+        self.state().in_doubt
+    }
+
     pub fn phase(&self) -> (Phase, u64) {
         let state = self.state();
         (state.phase, state.epoch)
@@ -195,7 +219,12 @@ impl Standing {
 impl Permit {
     /// The store has said what became of the write, so nothing of it comes later.
     pub fn answered(mut self) {
-        self.is_certain = true;
+        self.outcome = Outcome::Answered;
+    }
+
+    /// The store has not said it, and the write may still arrive.
+    pub fn unanswered(mut self) {
+        self.outcome = Outcome::Unanswered;
     }
 }
 
@@ -203,7 +232,12 @@ impl Drop for Permit {
     fn drop(&mut self) {
         {
             let mut state = self.standing.state();
-            if !self.is_certain {
+            match self.outcome {
+                Outcome::Answered => {}
+                Outcome::Unanswered => state.in_doubt.unanswered += 1,
+                Outcome::Abandoned => state.in_doubt.abandoned += 1,
+            }
+            if self.outcome != Outcome::Answered {
                 let (now, write_timeout) = (Instant::now(), self.standing.timing.write_timeout);
                 state.uncertain.retain(|_, ended_at| now.duration_since(*ended_at) < write_timeout);
                 state.uncertain.insert(self.epoch, now);
@@ -290,7 +324,10 @@ mod tests {
     async fn a_write_without_an_answer_is_waited_for_until_it_cannot_arrive_any_more() {
         let standing = Standing::new(&Timing::default());
         standing.follow(&at(Phase::Verify, 3), Instant::now() + LONG);
+        standing.begin_write().await.unwrap().unanswered();
         drop(standing.begin_write().await.unwrap());
+        standing.begin_write().await.unwrap().answered();
+        assert_eq!(standing.in_doubt(), InDoubt { unanswered: 1, abandoned: 1 });
         let started = Instant::now();
         standing.drained(3).await;
         assert_eq!(started.elapsed(), Duration::ZERO);

@@ -5,7 +5,7 @@ use std::{fmt::Write, sync::PoisonError};
 use mobimir_core::moving::Whole;
 
 use super::{Entity, Migration, Status};
-use crate::{phase::Which, shadow::Counted};
+use crate::{phase::Which, shadow::Counted, standing::InDoubt};
 
 /// One figure of one entity.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +48,11 @@ const NOT_COPIED: &Metric = &Metric {
     kind: "counter",
     help: "Copies that failed and are tried again",
 };
+const IN_DOUBT: &Metric = &Metric {
+    name: "mobimir_migration_writes_in_doubt",
+    kind: "counter",
+    help: "Writes that ended while nobody knew whether they will still happen, for which a handover waits",
+};
 const BACKFILLED: &Metric = &Metric {
     name: "mobimir_migration_backfilled_entities",
     kind: "gauge",
@@ -88,6 +93,7 @@ fn written(lines: &[Line]) -> String {
         PENDING_AGE,
         COPIED,
         NOT_COPIED,
+        IN_DOUBT,
         BACKFILLED,
         DIFFERENCES,
         DEAD_LETTERS,
@@ -120,6 +126,11 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
                 lines.push(Line { metric: COPIED, labels: labels.clone(), value: copied as f64 });
                 lines.push(Line { metric: NOT_COPIED, labels, value: failed as f64 });
             }
+        }
+        let InDoubt { unanswered, abandoned } = self.migrating.standing().in_doubt();
+        for (why, writes) in [("unanswered", unanswered), ("abandoned", abandoned)] {
+            let labels = format!("entity=\"{}\",why=\"{why}\"", status.entity);
+            lines.push(Line { metric: IN_DOUBT, labels, value: writes as f64 });
         }
         lines
     }

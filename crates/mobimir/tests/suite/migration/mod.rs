@@ -2,6 +2,7 @@
 
 mod command;
 mod faults;
+mod hang_ups;
 mod regulars;
 mod troubles;
 mod world;
@@ -18,6 +19,7 @@ use serde_json::json;
 use self::{
     command::{look, plan, unhindered_plan},
     faults::{Fault, When, strike},
+    hang_ups::nobody_who_hangs_up_holds_up_a_handover,
     regulars::Regulars,
     troubles::Troubles,
     world::{ENTITIES, PATIENCE, World, blocking, tell},
@@ -45,8 +47,17 @@ const SCHEDULE: [(When, Fault); 6] = [
     (When::WayBack, Fault::KillPrimary),
 ];
 
+/// What is tried before the faults: clients that hang up.
+const HANG_UPS: &str = "HangUps";
+
+/// Whether clients hang up, too: always, unless only faults are named.
+fn tries_hang_ups() -> bool {
+    std::env::var(FAULTS_VARIABLE).map_or(true, |named| named.contains(HANG_UPS))
+}
+
 fn schedule() -> Vec<(When, Fault)> {
     match std::env::var(FAULTS_VARIABLE) {
+        Ok(only) if only == HANG_UPS => Vec::new(),
         Ok(some) => {
             // As they are printed, one after the other, or all of a phase: `Handover KillInstance, WayBack`.
             let named = |(when, fault): &(When, Fault)| {
@@ -136,6 +147,10 @@ async fn orders_carts_and_sessions_move_there_and_back_while_people_buy_and_ever
     plan(&host).await;
     look(&world, "source").await;
 
+    let mut failures = Vec::new();
+    if tries_hang_ups() {
+        failures = nobody_who_hangs_up_holds_up_a_handover(&world).await;
+    }
     let mut troubles = Troubles::default();
     for (round, (when, fault)) in schedule().into_iter().enumerate() {
         when.reach(&world).await;
@@ -156,7 +171,7 @@ async fn orders_carts_and_sessions_move_there_and_back_while_people_buy_and_ever
 
     tell("arrived");
     let troubles = troubles.with_handovers(&world).await;
-    let failures = regulars.end().await;
+    failures.append(&mut regulars.end().await);
     crowd.end(&troubles).await;
     troubles.explain(&failures);
     for host in world.hosts() {
