@@ -2,6 +2,7 @@
 //! the other.
 
 mod crash;
+mod history;
 mod packed;
 
 use std::{

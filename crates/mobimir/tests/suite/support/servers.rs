@@ -109,8 +109,17 @@ pub(crate) fn environment(data: &Path, tables: Tables) -> Vec<(&'static str, Str
 
 /// The same with the policy as it is shipped: its deadlines, its timeouts and those of the configuration.
 pub(crate) fn production_environment(data: &Path, tables: Tables) -> Vec<(&'static str, String)> {
+    production_environment_under(policy_name(), data, tables)
+}
+
+/// Under another built-in policy than that of this run.
+pub(crate) fn production_environment_under(
+    policy: &str,
+    data: &Path,
+    tables: Tables,
+) -> Vec<(&'static str, String)> {
     let Some(servers) = &*SERVERS else { return Vec::new() };
-    servers.production_environment(&shop_name(data), tables)
+    servers.production_environment_under(policy, &shop_name(data), tables)
 }
 
 /// The same shop, for an instance that comes to its stores through proxies.
@@ -149,15 +158,28 @@ impl Servers {
 
     /// See [`production_environment`].
     pub(crate) fn production_environment(&self, name: &str, tables: Tables) -> Vec<(&'static str, String)> {
-        let mut environment = self.environment(name, tables);
+        self.production_environment_under(&self.policy, name, tables)
+    }
+
+    fn production_environment_under(
+        &self,
+        policy: &str,
+        name: &str,
+        tables: Tables,
+    ) -> Vec<(&'static str, String)> {
+        let mut environment = self.environment_under(policy, name, tables);
         environment.retain(|(name, _)| !PATIENCE.iter().any(|(patience, _)| name == patience));
         environment
     }
 
     /// What tells a shop of this name to keep its data here, with everything made that it needs.
     pub(crate) fn environment(&self, name: &str, tables: Tables) -> Vec<(&'static str, String)> {
+        self.environment_under(&self.policy, name, tables)
+    }
+
+    fn environment_under(&self, policy: &str, name: &str, tables: Tables) -> Vec<(&'static str, String)> {
         let mut environment = vec![
-            ("MOBIMIR_POLICY", self.policy.clone()),
+            ("MOBIMIR_POLICY", policy.to_owned()),
             ("MOBIMIR_CASSANDRA_CONTACT_POINTS", self.ring.contact_points().join(",")),
             ("MOBIMIR_CASSANDRA_DATA_CENTRES", format!("dc1={}", self.ring.nodes().len())),
             ("MOBIMIR_MONGODB_URI", self.mongo.uri()),
