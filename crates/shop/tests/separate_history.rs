@@ -5,9 +5,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -15,7 +16,9 @@ use std::{
 use async_trait::async_trait;
 use mobimir_core::{
     id::{self, OrderId, UserId},
-    moving::{OrderSide, Side},
+    moving::{
+        Backlog, Found, InTable, Mark, Movable, OrderSide, Place, Range, Row, Rows, Scanned, WholeOrder,
+    },
     notes::NoteStore,
     order::{Order, OrderPosition, OrderStatus, StatusChange},
     page::Page,
@@ -34,15 +37,19 @@ struct History {
     model: ModelStore,
     is_away: AtomicBool,
     hangs: AtomicBool,
+    /// After so many calls of `append` it is away, or hangs.
+    appends_left: AtomicUsize,
 }
 
 #[async_trait]
 impl OrderHistoryStore for History {
     async fn append(&self, orders: Vec<Order>) -> StoreResult<()> {
-        if self.hangs.load(Ordering::SeqCst) {
+        let take_one = |left: usize| left.checked_sub(1);
+        let is_up = self.appends_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take_one).is_ok();
+        if self.hangs.load(Ordering::SeqCst) && !is_up {
             std::future::pending::<()>().await;
         }
-        if self.is_away.load(Ordering::SeqCst) {
+        if self.is_away.load(Ordering::SeqCst) && !is_up {
             return Err(StoreError::Unavailable { what: "away".into(), source: None });
         }
         OrderHistoryStore::append(&self.model, orders).await
@@ -72,6 +79,7 @@ impl World {
             model: ModelStore::default(),
             is_away: AtomicBool::default(),
             hangs: AtomicBool::default(),
+            appends_left: AtomicUsize::default(),
         };
         Self {
             orders: ModelStore::movables().orders,
@@ -83,7 +91,11 @@ impl World {
 
     /// One more process.
     fn start(&self) -> SeparateHistory {
-        let Side { port, moving, .. } = self.orders.clone();
+        self.start_filling_from(self.orders.moving.clone())
+    }
+
+    fn start_filling_from(&self, moving: Arc<dyn Movable<WholeOrder>>) -> SeparateHistory {
+        let port = self.orders.port.clone();
         let (history, outbox) = (self.history.clone(), self.outbox.clone());
         SeparateHistory::new(
             port,
@@ -109,6 +121,21 @@ impl World {
             updated_at: created_at,
             bucket: 0,
             version: Version::default().next(created_at),
+        }
+    }
+
+    /// How many orders the history itself has, however many there are.
+    async fn copied_ids(&self) -> BTreeSet<OrderId> {
+        let (mut ids, mut after) = (BTreeSet::new(), None);
+        loop {
+            let everything = Period::default();
+            let page = OrderHistoryStore::by_user(self.history.as_ref(), self.user, everything, after, 1_000);
+            let page = page.await.unwrap();
+            ids.extend(page.items.iter().map(|order| order.id));
+            match page.next {
+                Some(next) => after = Some(next),
+                None => return ids,
+            }
         }
     }
 
@@ -230,4 +257,137 @@ async fn a_refused_move_leaves_nothing_behind() {
     assert!(matches!(refused, Transition::StandsAt(OrderStatus::Confirmed)), "{refused:?}");
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(world.owed().await, 0);
+}
+
+/// Orders as a backfill reads them; counts what was read.
+struct Existing {
+    orders: Arc<dyn Movable<WholeOrder>>,
+    read: AtomicUsize,
+}
+
+impl Existing {
+    fn of(world: &World) -> Arc<Self> {
+        Arc::new(Self { orders: world.orders.moving.clone(), read: AtomicUsize::default() })
+    }
+
+    fn orders_read(&self) -> usize {
+        self.read.load(Ordering::SeqCst)
+    }
+}
+
+#[async_trait]
+impl Movable<WholeOrder> for Existing {
+    fn tables(&self) -> &'static [&'static str] {
+        self.orders.tables()
+    }
+
+    async fn whole(&self, id: OrderId) -> StoreResult<Found<WholeOrder>> {
+        self.orders.whole(id).await
+    }
+
+    async fn count(&self) -> StoreResult<u64> {
+        self.orders.count().await
+    }
+
+    async fn ranges(&self, parts: usize) -> StoreResult<Vec<Range>> {
+        self.orders.ranges(parts).await
+    }
+
+    async fn scan(&self, range: &Range, limit: usize) -> StoreResult<Scanned<WholeOrder>> {
+        let scanned = self.orders.scan(range, limit).await?;
+        self.read.fetch_add(scanned.items.len(), Ordering::SeqCst);
+        Ok(scanned)
+    }
+
+    async fn put(&self, wholes: Vec<WholeOrder>, now: Timestamp) -> StoreResult<()> {
+        self.orders.put(wholes, now).await
+    }
+
+    async fn in_tables(&self, whole: &WholeOrder) -> StoreResult<Vec<InTable>> {
+        self.orders.in_tables(whole).await
+    }
+
+    async fn rows(
+        &self,
+        table: &'static str,
+        after: Option<&Place>,
+        limit: usize,
+    ) -> StoreResult<Rows<OrderId>> {
+        self.orders.rows(table, after, limit).await
+    }
+
+    async fn remove(&self, table: &'static str, row: &Row<OrderId>) -> StoreResult<()> {
+        self.orders.remove(table, row).await
+    }
+
+    async fn unmirrored(&self, limit: usize) -> StoreResult<Vec<Mark<OrderId>>> {
+        self.orders.unmirrored(limit).await
+    }
+
+    async fn backlog(&self) -> StoreResult<Backlog> {
+        self.orders.backlog().await
+    }
+
+    async fn mirrored(&self, marks: &[Mark<OrderId>]) -> StoreResult<()> {
+        self.orders.mirrored(marks).await
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Interrupted {
+    /// Its process ends, in the middle of a page.
+    ByDeath,
+    /// The history is away for a while.
+    ByFailure,
+}
+
+/// Progress is written down every 2,000 orders, so no more than those are copied twice. At every point around
+/// one at which that happens.
+#[tokio::test(start_paused = true)]
+async fn an_interrupted_backfill_goes_on_where_it_was_and_leaves_nothing_out() {
+    const ORDERS: usize = 4_750;
+    const PAGE: usize = 100;
+    const COPIED_TWICE_MAX: usize = 2_000;
+    for how in [Interrupted::ByDeath, Interrupted::ByFailure] {
+        for pages in [0, 1, 19, 20, 21, 39, 40, 41, 47] {
+            let world = World::new();
+            let before: Vec<Order> = (0..ORDERS).map(|n| world.order(&n.to_string())).collect();
+            let expected: BTreeSet<OrderId> = before.iter().map(|order| order.id).collect();
+            world.orders.port.insert(before).await.unwrap();
+            world.history.appends_left.store(pages, Ordering::SeqCst);
+            match how {
+                Interrupted::ByDeath => world.history.hangs.store(true, Ordering::SeqCst),
+                Interrupted::ByFailure => world.history.is_away.store(true, Ordering::SeqCst),
+            }
+            let mut existing = Existing::of(&world);
+            let shop = world.start_filling_from(existing.clone());
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert!(!shop.is_filled());
+            assert_eq!(world.copied_ids().await.len(), pages * PAGE, "{how:?} after {pages} pages");
+            world.history.hangs.store(false, Ordering::SeqCst);
+            world.history.is_away.store(false, Ordering::SeqCst);
+            let shop = match how {
+                Interrupted::ByDeath => {
+                    drop(shop);
+                    existing = Existing::of(&world);
+                    world.start_filling_from(existing.clone())
+                }
+                Interrupted::ByFailure => shop,
+            };
+            let read_before = existing.orders_read();
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            assert!(shop.is_filled(), "{how:?} after {pages} pages");
+            assert_eq!(
+                world.copied_ids().await,
+                expected,
+                "{how:?} after {pages} pages: something is left out"
+            );
+            let read = existing.orders_read() - read_before;
+            let missing = ORDERS - pages * PAGE;
+            assert!(
+                (missing..missing + COPIED_TWICE_MAX).contains(&read),
+                "{how:?} after {pages} pages: {read} orders were read to copy the last {missing}"
+            );
+        }
+    }
 }
