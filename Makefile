@@ -61,6 +61,7 @@ soak: tools ## the tests that take long: more crashes, more random histories, ev
 		MOBIMIR_SUITE_POLICY=default MOBIMIR_MIGRATION_FAULTS=$$phases MOBIMIR_MIGRATION_LONG=1 \
 			$(CARGO) test --workspace --test suite -- migration:: --nocapture || exit 1; done
 	$(MAKE) soak-namespaces
+	$(CARGO) test --workspace --test suite -- partitions::data_centres:: --ignored --test-threads=1 --nocapture
 	$(CARGO) test --release --package mobimir-migrate --test model -- --ignored --nocapture
 	$(CARGO) build --release --package mobimir --package mobimir-bench
 	$(CARGO) run --release --package mobimir-bench -- --only sizes --large

@@ -1,6 +1,7 @@
 //! Two instances, each with its own way to the stores. That of one is slow, cut, and cut one way only, while
 //! people buy at both; then everything that anybody asked and was answered is judged by the simulator's checker.
 
+mod data_centres;
 mod market;
 mod namespaces;
 mod settled;
