@@ -24,8 +24,10 @@ use crate::support::{
 const MOVING: [&str; 2] = ["carts", "orders"];
 const CLIENTS: usize = 8;
 const UNITS: u64 = 1_000_000;
-/// After a write was sent. Shorter and longer than a write takes.
-const HANGS_UP_WITHIN_MS: u64 = 40;
+/// How long a write takes before one was waited for.
+const WRITE_MS_AT_FIRST: u64 = 20;
+/// One that waited for a handover says nothing about the next.
+const WRITE_MS_MAX: u64 = 500;
 const PAUSE_MS: u64 = 250;
 /// Writes that each client has sent in each phase before the next handover.
 const WRITES_MIN: u64 = 12;
@@ -48,6 +50,8 @@ struct Impatient {
     customer: Customer,
     product: String,
     told: Told,
+    /// How long the last write took that was waited for. A client hangs up before that, and after it.
+    write_ms: u64,
 }
 
 /// Carts and orders go to the other store and back. What is asserted of each handover is what it waited for,
@@ -66,6 +70,7 @@ pub(super) async fn nobody_who_hangs_up_holds_up_a_handover(world: &World) -> Ve
             customer,
             product: product.clone(),
             told: Told::default(),
+            write_ms: WRITE_MS_AT_FIRST,
         };
         clients.push(tokio::spawn(client.shop(is_over.clone(), sent.clone())));
     }
@@ -131,11 +136,12 @@ impl Impatient {
             let host = self.hosts[step as usize % self.hosts.len()].clone();
             // Different for every client, and different every time.
             let pause_ms = step.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+            let hangs_up_ms = pause_ms % (2 * self.write_ms);
             match step % 10 {
                 0 => self.order(&host, step, None).await,
-                1 => self.order(&host, step, Some(pause_ms % HANGS_UP_WITHIN_MS)).await,
+                1 => self.order(&host, step, Some(hangs_up_ms)).await,
                 2 | 3 => self.add(&host).await,
-                _ => self.add_and_hang_up(&host, pause_ms % HANGS_UP_WITHIN_MS).await,
+                _ => self.add_and_hang_up(&host, hangs_up_ms).await,
             }
             sent.fetch_add(1, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_millis(pause_ms % PAUSE_MS)).await;
@@ -175,6 +181,7 @@ impl Impatient {
         let mut client = Client::with_token(host, self.token());
         let began_ms = now_ms();
         let added = client.send(hyper::Method::POST, "/v1/cart/items", &[], Some(self.line())).await.unwrap();
+        self.write_ms = (now_ms() - began_ms).max(1).unsigned_abs().min(WRITE_MS_MAX);
         if added.status == 503 {
             self.told.added_perhaps += 1;
             self.refused(host, began_ms, "an add", &added.body);
