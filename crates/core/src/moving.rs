@@ -20,9 +20,9 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     cart::{self, Owner, StoredCart},
-    id::{OrderId, SessionId},
+    id::{OrderId, SessionId, UserId},
     order::{Order, StatusChange},
-    ports::{CartStore, OrderStore, SessionStore, StoreError, StoreResult},
+    ports::{CartStore, OrderHistoryStore, OrderStore, SessionStore, StoreError, StoreResult},
     secret::SecretHash,
     session::{Holder, RefreshToken, Session, SessionState},
     time::{Month, Timestamp, Version},
@@ -57,6 +57,18 @@ pub trait Whole: Clone + Debug + PartialEq + Send + Sync + 'static {
 pub struct WholeOrder {
     pub order: Order,
     pub history: Vec<StatusChange>,
+}
+
+/// An order as a separate history has it: a copy, under the version of the order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryEntry(pub Order);
+
+/// Where an order stands in a separate history. None of it ever changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HistoryKey {
+    pub user: UserId,
+    pub created_at: Timestamp,
+    pub order: OrderId,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -200,6 +212,13 @@ pub trait Movable<W: Whole>: Send + Sync {
         limit: usize,
     ) -> StoreResult<Rows<W::Key>>;
 
+    /// Whether a row of this table that was removed can be written again under the same version. Asked of the
+    /// table that decides about an entity. A row that cannot be replaced is left to people when it says
+    /// something else under its version: to remove it would lose it.
+    fn is_replaceable(&self, _table: &str) -> bool {
+        true
+    }
+
     /// Removes a row that should not be there.
     async fn remove(&self, table: &'static str, row: &Row<W::Key>) -> StoreResult<()>;
 
@@ -231,6 +250,8 @@ pub struct Side<W: Whole, P: ?Sized> {
 }
 
 pub type OrderSide = Side<WholeOrder, dyn OrderStore>;
+/// Of an order history that has a home of its own.
+pub type HistorySide = Side<HistoryEntry, dyn OrderHistoryStore>;
 pub type CartSide = Side<WholeCart, dyn CartStore>;
 pub type SessionSide = Side<WholeSession, dyn SessionStore>;
 
@@ -360,6 +381,44 @@ impl Whole for WholeOrder {
             .collect();
         facts.0.insert("history", moves.join(", "));
         facts
+    }
+}
+
+impl HistoryKey {
+    pub fn of(order: &Order) -> Self {
+        Self { user: order.user_id, created_at: order.created_at, order: order.id }
+    }
+}
+
+impl Display for HistoryKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { user, created_at, order } = self;
+        write!(f, "{order} of {user} at {created_at}")
+    }
+}
+
+impl Whole for HistoryEntry {
+    type Key = HistoryKey;
+    const IS_DATED: bool = true;
+
+    fn key(&self) -> HistoryKey {
+        HistoryKey::of(&self.0)
+    }
+
+    fn version(&self) -> Version {
+        self.0.version
+    }
+
+    fn expires_at(&self) -> Option<Timestamp> {
+        None
+    }
+
+    fn month(&self) -> Option<Month> {
+        Some(Month::of(self.0.created_at.day()))
+    }
+
+    fn facts(&self) -> Facts {
+        order_facts(&self.0)
     }
 }
 

@@ -1,14 +1,15 @@
 //! A port made of two others: whoever uses it does not know that its data is moving.
 
 mod carts;
+mod history;
 mod orders;
 mod sessions;
 
 use std::sync::{Arc, OnceLock};
 
 use mobimir_core::{
-    moving::{Side, Whole, WholeCart, WholeOrder, WholeSession},
-    ports::{CartStore, OrderStore, SessionStore, StoreError, StoreResult},
+    moving::{HistoryEntry, Side, Whole, WholeCart, WholeOrder, WholeSession},
+    ports::{CartStore, OrderHistoryStore, OrderStore, SessionStore, StoreError, StoreResult},
     reading,
     time::Clock,
 };
@@ -37,6 +38,7 @@ struct Other<W: Whole, P: ?Sized> {
 }
 
 pub type MigratingOrders = Migrating<WholeOrder, dyn OrderStore>;
+pub type MigratingHistory = Migrating<HistoryEntry, dyn OrderHistoryStore>;
 pub type MigratingCarts = Migrating<WholeCart, dyn CartStore>;
 pub type MigratingSessions = Migrating<WholeSession, dyn SessionStore>;
 

@@ -7,7 +7,7 @@ use mobimir_core::{
     invariant::InvariantCounters,
     notes::NoteStore,
     policy::{Entity, Policy, Store},
-    ports::Stores,
+    ports::{OrderHistoryStore, Stores},
     time::Clock,
 };
 use mobimir_embedded::EmbeddedStore;
@@ -163,17 +163,23 @@ impl<'a> Homes<'a> {
     }
 
     /// A history with a home of its own stands beside the orders, wherever those are and wherever they move.
+    /// `moving` is that history where it can move itself.
     pub(crate) async fn open_history(
         &self,
         stores: &mut Stores,
+        moving: Option<Arc<dyn OrderHistoryStore>>,
         embedded: &EmbeddedStore,
         servers: &Servers,
         outbox: Arc<dyn NoteStore>,
         clock: Arc<dyn Clock>,
     ) -> Result<()> {
-        let history = match (self.home(Entity::OrderHistory), &servers.mongodb, &servers.cassandra) {
-            (Some(Store::Mongodb), Some(mongodb), _) => mongodb.order_history(),
-            (Some(Store::Cassandra), _, Some(cassandra)) => cassandra.order_history(self.policy).await?,
+        let home = self.home(Entity::OrderHistory);
+        let history = match (moving, home, &servers.mongodb, &servers.cassandra) {
+            (Some(moving), ..) => moving,
+            (None, Some(Store::Mongodb), Some(mongodb), _) => mongodb.order_history().port,
+            (None, Some(Store::Cassandra), _, Some(cassandra)) => {
+                cassandra.order_history(self.policy).await?.port
+            }
             _ => return Ok(SeparateHistory::forget_backfill(outbox.as_ref()).await?),
         };
         let existing = match (self.home(Entity::Orders), &servers.mongodb, &servers.cassandra) {

@@ -193,11 +193,12 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
     let (mut stores, mut order_buckets) = homes.open(&store, &servers).await?;
     let latency = Arc::<Latency>::default();
     let notes = migrations::notes(&policy, &store, &servers);
+    let mut history = None;
     let migrations = if config.migrations {
         let (policy, config, invariants) = (policy.clone(), config.clone(), invariants.clone());
         let (clock, latency) = (clock.clone(), latency.clone());
         let places = Places::new(policy, config, store.clone(), &servers, invariants, clock, latency)?;
-        places.let_move(notes.clone(), &mut stores, &mut order_buckets).await?
+        places.let_move(notes.clone(), &mut stores, &mut history, &mut order_buckets).await?
     } else {
         check_all_at_rest(&policy, &notes).await?;
         Vec::new()
@@ -208,7 +209,7 @@ async fn run_shop(plan: Plan, policy: Policy) -> Result<()> {
         moving.spawn(keep_moving(migration.clone()));
         migration.ready().await;
     }
-    homes.open_history(&mut stores, &store, &servers, notes, clock.clone()).await?;
+    homes.open_history(&mut stores, history, &store, &servers, notes, clock.clone()).await?;
     let elsewhere = homes.elsewhere();
     note_elsewhere(&config.data, elsewhere.as_deref())?;
 

@@ -18,7 +18,8 @@
 //!
 //! A history of orders with a home of its own is tried by [`order_history`], whose factory gives that store alone.
 //!
-//! What a migration asks of a store is tried by `moving_orders`, `moving_carts` and `moving_sessions`.
+//! What a migration asks of a store is tried by `moving_orders`, `moving_order_history`, `moving_carts` and
+//! `moving_sessions`.
 //!
 //! The suite asks for one fresh set of stores for each kind of data and keeps every case in a universe of its own
 //! ([`arena`]), so that stores which take long to set up are set up rarely.
@@ -39,7 +40,7 @@ use std::{cell::RefCell, fmt::Debug, str::FromStr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use mobimir_core::{
-    moving::Movables,
+    moving::{HistorySide, Movables},
     notes::NoteStore,
     ports::{OrderHistoryStore, Stores},
     secret::random_bytes,
@@ -148,6 +149,11 @@ pub fn sessions(factory: &impl Factory, options: ConformanceOptions) {
 /// Orders, as a migration sees them.
 pub fn moving_orders(factory: &impl Factory<Movables>, options: ConformanceOptions) {
     moving::conform_orders(&Suite::new(factory, options));
+}
+
+/// A history that has a home of its own, as a migration sees it.
+pub fn moving_order_history(factory: &impl Factory<HistorySide>, options: ConformanceOptions) {
+    moving::conform_order_history(&Suite::new(factory, options));
 }
 
 /// Carts, as a migration sees them.

@@ -21,7 +21,7 @@ use mobimir_core::{
     cart::{Owner, StoredCart},
     checkout::Checkout,
     id::{OrderId, ProductId, SessionId, UserId},
-    moving::SessionKey,
+    moving::{HistoryKey, SessionKey},
     order::{Order, StatusChange},
     page::Page,
     ports::{OrderHistoryStore, Stores},
@@ -57,6 +57,7 @@ struct State {
     /// With whether it has been used.
     refresh_tokens: BTreeMap<SecretHash, (RefreshToken, bool)>,
     order_marks: Marks<OrderId>,
+    history_marks: Marks<HistoryKey>,
     cart_marks: Marks<Owner>,
     session_marks: Marks<SessionKey>,
     /// By name, each with its revision.

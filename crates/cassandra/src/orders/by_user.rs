@@ -9,12 +9,14 @@ use std::collections::BTreeMap;
 use futures_util::future::{try_join, try_join_all};
 use mobimir_core::{
     id::UserId,
+    moving::HistoryKey,
     order::{Order, OrderPosition},
     page::Page,
     policy::HistoryBucket,
     ports::{Period, StoreResult},
     time::Timestamp,
 };
+use uuid::Uuid;
 
 use super::{
     listing::{Listing, Names, PAGE_ORDERS_MAX, Span},
@@ -66,6 +68,27 @@ impl UserLists {
 
     pub(super) async fn put(&self, link: &Link, written: &Written) -> StoreResult<()> {
         self.listing.put(link, self.row(written).user_values(), written).await
+    }
+
+    /// An order as each partition has it in which it may stand, however the list was cut when it was written.
+    pub(super) async fn standing(
+        &self,
+        link: &Link,
+        user: UserId,
+        created_at: Timestamp,
+        order: Uuid,
+    ) -> StoreResult<Vec<(i32, Order)>> {
+        let read = [ALL_MONTHS, month_of(created_at)].map(|month| async move {
+            let found = self.listing.row(link, (user.0, month), created_at, order).await?;
+            StoreResult::Ok(found.map(|order| (month, order)))
+        });
+        Ok(try_join_all(read).await?.into_iter().flatten().collect())
+    }
+
+    /// Reads an order from all replicas, which repairs those that lack it.
+    pub(super) async fn settle(&self, link: &Link, key: HistoryKey) -> StoreResult<()> {
+        let HistoryKey { user, created_at, order } = key;
+        self.listing.settle(link, self.partition_at(user, created_at), created_at, order.0).await
     }
 
     /// The list in which a user's months are registered.

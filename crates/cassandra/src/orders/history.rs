@@ -1,11 +1,15 @@
-//! The orders of users alone, for a policy that decides orders elsewhere and reads their history here.
+//! The orders of users alone, for a policy that decides orders elsewhere and reads their history here; and this
+//! history as a migration sees it ([`moving`]).
+
+mod moving;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use mobimir_core::{
-    id::UserId,
+    id::{OrderId, UserId},
+    moving::HistoryKey,
     order::{Order, OrderPosition},
     page::Page,
     policy::{CassandraSettings, Entity},
@@ -22,15 +26,19 @@ use super::{
 use crate::{
     Cluster, ConnectError, DcState,
     link::{Debts, Link, Owed},
+    outbox::{Outbox, OutboxKey},
     registers::Registers,
 };
 
 pub struct CassandraOrderHistory {
     inner: Arc<Inner>,
+    /// Whether what is written is marked.
+    is_tracked: bool,
 }
 
 struct Inner {
     link: Link,
+    outbox: Outbox,
     by_user: UserLists,
     registers: Registers,
 }
@@ -40,10 +48,11 @@ impl CassandraOrderHistory {
         let link = Link::open(cluster, Entity::OrderHistory, settings).await?;
         let by_user = UserLists::open(&link).await?;
         let registers = Registers::open(&link).await?;
-        let inner = Arc::new(Inner { link, by_user, registers });
+        let outbox = Outbox::open(&link).await?;
+        let inner = Arc::new(Inner { link, outbox, by_user, registers });
         let debts: Arc<dyn Debts> = inner.clone();
         inner.link.watch(Arc::downgrade(&debts));
-        Ok(Self { inner })
+        Ok(Self { inner, is_tracked: false })
     }
 
     pub fn dc_state(&self) -> DcState {
@@ -51,11 +60,18 @@ impl CassandraOrderHistory {
     }
 }
 
+impl CassandraOrderHistory {
+    async fn append_one(&self, order: Order) -> StoreResult<()> {
+        let (Inner { link, outbox, .. }, key) = (&*self.inner, HistoryKey::of(&order));
+        outbox.tracked(link, self.is_tracked, &[key], self.inner.append(order)).await
+    }
+}
+
 #[async_trait]
 impl OrderHistoryStore for CassandraOrderHistory {
     async fn append(&self, orders: Vec<Order>) -> StoreResult<()> {
         stream::iter(orders)
-            .map(|order| self.inner.append(order))
+            .map(|order| self.append_one(order))
             .buffer_unordered(ORDERS_AT_ONCE)
             .try_collect()
             .await
@@ -68,7 +84,7 @@ impl OrderHistoryStore for CassandraOrderHistory {
         after: Option<OrderPosition>,
         limit: usize,
     ) -> StoreResult<Page<Order, OrderPosition>> {
-        let Inner { link, by_user, registers } = self.inner.as_ref();
+        let Inner { link, by_user, registers, .. } = self.inner.as_ref();
         by_user.page(link, registers, user, period, after, limit).await
     }
 }
@@ -82,40 +98,47 @@ impl Inner {
         let row = self.by_user.row(&written);
         self.link.partitions().wrote("orders_by_user", format!("{user},{month}"), 1, written.row_bytes());
         let Some(register) = self.registers.row(&list, i64::from(month), stamp) else {
-            return self.link.write(&self.by_user.listing.put, row.user_values(), owed(&written.order)).await;
+            let owed = HistoryKey::of(&written.order).owed();
+            return self.link.write(&self.by_user.listing.put, row.user_values(), owed).await;
         };
         let rows = [
             (&self.by_user.listing.put, Batched::ByUser(row)),
             (&self.registers.note, Batched::Register(register.clone())),
         ];
-        self.link.write_all(&rows, owed(&written.order)).await?;
+        self.link.write_all(&rows, HistoryKey::of(&written.order).owed()).await?;
         self.registers.written(&register);
         Ok(())
     }
 }
 
-/// Everything that leads to the order's row.
-fn owed(order: &Order) -> Owed {
-    let mut key = order.user_id.as_bytes().to_vec();
-    key.extend_from_slice(order.id.as_bytes());
-    key.extend_from_slice(&order.created_at.as_millis().to_be_bytes());
-    Owed(key)
-}
-
 #[async_trait]
 impl Debts for Inner {
     async fn settle(&self, key: &[u8]) -> StoreResult<()> {
-        let Some((user, order, created_at)) = owed_order(key) else { return Ok(()) };
-        self.registers.settle(&self.link, &UserLists::register(user)).await?;
-        let partition = self.by_user.partition_at(user, created_at);
-        self.by_user.listing.settle(&self.link, partition, created_at, order).await
+        let Some(key) = HistoryKey::from_bytes(key) else { return Ok(()) };
+        self.outbox.settle(&self.link, key).await?;
+        self.registers.settle(&self.link, &UserLists::register(key.user)).await?;
+        self.by_user.settle(&self.link, key).await
     }
 }
 
-fn owed_order(key: &[u8]) -> Option<(UserId, Uuid, Timestamp)> {
-    let (user, rest) = key.split_at_checked(16)?;
-    let (order, at) = rest.split_at_checked(16)?;
-    let at_ms = i64::from_be_bytes(at.try_into().ok()?);
-    let [user, order] = [user, order].map(Uuid::from_slice);
-    Some((UserId(user.ok()?), order.ok()?, Timestamp::from_millis(at_ms)))
+/// Everything that leads to the order's row.
+impl OutboxKey for HistoryKey {
+    fn to_bytes(self) -> Vec<u8> {
+        let mut key = self.user.as_bytes().to_vec();
+        key.extend_from_slice(self.order.as_bytes());
+        key.extend_from_slice(&self.created_at.as_millis().to_be_bytes());
+        key
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (user, rest) = bytes.split_at_checked(16)?;
+        let (order, at) = rest.split_at_checked(16)?;
+        let created_at = Timestamp::from_millis(i64::from_be_bytes(at.try_into().ok()?));
+        let [user, order] = [user, order].map(Uuid::from_slice);
+        Some(Self { user: UserId(user.ok()?), created_at, order: OrderId(order.ok()?) })
+    }
+
+    fn owed(self) -> Owed {
+        Owed(self.to_bytes())
+    }
 }

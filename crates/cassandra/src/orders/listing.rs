@@ -73,7 +73,7 @@ impl Listing {
             put: link.prepare(names.put, Write, put).await?,
             at: link.prepare(names.at, Read, &at).await?,
             range: link.prepare(names.range, Read, &range).await?,
-            row: link.prepare(names.row, Read, &row).await?,
+            row: link.prepare_seeing(names.row, &row).await?,
         })
     }
 

@@ -24,13 +24,13 @@ use super::{
     rows::{self, RawListRow, RawOrder, Written, cql_time},
 };
 use crate::{
-    link::{Decided, Owed},
+    link::{Decided, Link, Owed},
     outbox::OutboxKey,
     scans::{self, KeyBytes, PUT_AT_ONCE, decoded, key_place, no_table},
 };
 
 const ORDERS: &str = "orders";
-const BY_USER: &str = "orders_by_user";
+pub(super) const BY_USER: &str = "orders_by_user";
 const BY_DAY: &str = "orders_by_day";
 
 /// How often a copy is put to decision while others put theirs.
@@ -165,10 +165,7 @@ impl Movable<WholeOrder> for CassandraOrders {
                     Decided::Lost(failure) => Err(failure.of_write("erase")),
                 }
             }
-            BY_USER => {
-                let (user, month, at, stamp) = (key.uuid()?, key.i32()?, key.time()?, stamp_of(key.i64()?));
-                link.write(&by_user.listing.remove, (stamp, user, month, at, row.key.0), owed).await
-            }
+            BY_USER => remove_by_user(link, by_user, row.key, &row.place, owed).await,
             BY_DAY => {
                 let (day, bucket, at, stamp) = (key.i32()?, key.i32()?, key.time()?, stamp_of(key.i64()?));
                 link.write(&by_day.listing.remove, (stamp, day, bucket, at, row.key.0), owed).await
@@ -275,7 +272,21 @@ fn standing_row(raw: RawRow<'_>) -> Row<OrderId> {
     Row { key: OrderId(id), facts: facts_of(raw), place }
 }
 
-fn listed_row(raw: RawListRow<'_>, table: &str) -> Row<OrderId> {
+/// A list is stamped with the order's version: this row goes, and a later one stays.
+pub(super) async fn remove_by_user(
+    link: &Link,
+    by_user: &UserLists,
+    order: OrderId,
+    place: &Place,
+    owed: Owed,
+) -> StoreResult<()> {
+    let mut key = KeyBytes(&place.0);
+    let (user, month, at, version) = (key.uuid()?, key.i32()?, key.time()?, key.i64()?);
+    let stamp = if version == NO_VERSION { link.stamps().next() } else { version };
+    link.write(&by_user.listing.remove, (stamp, user, month, at, order.0), owed).await
+}
+
+pub(super) fn listed_row(raw: RawListRow<'_>, table: &str) -> Row<OrderId> {
     let (part, created_at, id, user_id, geo_zone, bucket, body, status, updated_at, version) = raw;
     let is_by_day = table == BY_DAY;
     // A row under another day than its own would say so.

@@ -97,7 +97,9 @@ pub(super) fn tables(settings: &CassandraSettings) -> Vec<Table> {
 }
 
 pub(super) fn history_tables(settings: &CassandraSettings) -> Vec<Table> {
-    vec![by_user(TableOptions::of(settings, 0))]
+    let options = TableOptions::of(settings, 0);
+    let [outbox, outbox_slots] = outbox(&options);
+    vec![outbox, outbox_slots, by_user(options)]
 }
 
 fn order_columns(layout: StatusLayout) -> Vec<Column> {

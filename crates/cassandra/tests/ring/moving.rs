@@ -1,10 +1,11 @@
 //! What a migration asks of these stores, on a real ring.
 
+use mobimir_cassandra::CassandraOrderHistory;
 use mobimir_core::{
     id::OrderId,
     moving::{Facts, Movable, Movables, Range, SessionKey, Whole, WholeOrder, WholeSession},
     order::{Order, OrderStatus, StatusChange},
-    policy::{Entity, StatusLayout},
+    policy::{Entity, HistoryBucket, StatusLayout},
     session::{Holder, RefreshToken, RefreshUse, Session, SessionState},
     time::{Clock, SystemClock, Timestamp},
 };
@@ -30,6 +31,19 @@ fn conform_orders(policy_name: &str) {
     conformance::moving_orders(&factory, policies::options(&policy, Entity::Orders));
 }
 
+fn conform_history(bucket: HistoryBucket) {
+    let ring = support::shared();
+    let policy = support::policy("history-only");
+    let mut settings = support::settings(&policy, Entity::OrderHistory);
+    settings.history_bucket = Some(bucket);
+    let factory = || async {
+        let fresh = support::fresh(ring.ring, &policy, &[Entity::OrderHistory]).await;
+        let history = CassandraOrderHistory::open(fresh.cluster.clone(), settings.clone()).await;
+        history.expect("the history can be opened").side()
+    };
+    conformance::moving_order_history(&factory, policies::options(&policy, Entity::OrderHistory));
+}
+
 fn conform_sessions(policy_name: &str) {
     let ring = support::shared();
     let policy = support::policy(policy_name);
@@ -50,6 +64,16 @@ fn orders_with_a_log_of_statuses() {
     let settings = support::settings(&support::policy("status-log"), Entity::Orders);
     assert_eq!(settings.status, Some(StatusLayout::Log));
     conform_orders("status-log");
+}
+
+#[test]
+fn an_order_history_by_month() {
+    conform_history(HistoryBucket::Month);
+}
+
+#[test]
+fn an_order_history_in_one_partition() {
+    conform_history(HistoryBucket::None);
 }
 
 #[test]

@@ -237,11 +237,21 @@ impl OrderHistory {
             HistoryHome::Mongodb => Store::Mongodb,
             HistoryHome::Cassandra => Store::Cassandra,
         };
-        if home == orders {
-            section
-                .fail("home", format!("expected \"orders\", because orders live there too, got \"{home}\""));
+        let placement = Placement::read_at(section, Entity::OrderHistory, shared, home);
+        // Two copies of everything in one store, unless one of them is on its way.
+        if home == orders && placement.migration_store.is_none() {
+            section.fail(
+                "home",
+                format!(
+                    "expected \"orders\" or a migration_store, because orders live there too, got \"{home}\""
+                ),
+            );
         }
-        Self(Some(Placement::read_at(section, Entity::OrderHistory, shared, home)))
+        if home == Store::Embedded || placement.migration_store == Some(Store::Embedded) {
+            let key = if home == Store::Embedded { "home" } else { "migration_store" };
+            section.fail(key, "expected \"mongodb\" or \"cassandra\", got \"embedded\"".to_owned());
+        }
+        Self(Some(placement))
     }
 }
 

@@ -287,7 +287,7 @@ product_page = { budget = "0s" }
     x.toml:18: orders.migration_store: expected a store other than the home, got "mongodb"
     x.toml:19: orders.buckets.max: expected at least orders.buckets.count of 200, got 100
     x.toml:19: orders.buckets.ahead: expected at least two refresh periods, 2m, got 1m
-    x.toml:21: order_history.home: expected "orders", because orders live there too, got "mongodb"
+    x.toml:21: order_history.home: expected "orders" or a migration_store, because orders live there too, got "mongodb"
     x.toml:23: reads.cart.budget: expected none, because this is read from the primary, got 2s
     x.toml:24: reads.stock_at_checkout.from: expected "primary", because this must be current, got "secondary"
     x.toml:25: reads.order_card.budget: expected none, because this is read from the primary, got 2s
@@ -342,6 +342,20 @@ mongodb = { shard_key = "{_id: hashed}" }
     x.toml:27: order_history.mongodb: expected a home of its own, but home is "orders"
     x.toml:30: users.mongodb.shard_key: expected "none" or "{email: 1}", because emails are unique, got "{_id: hashed}"
     "#);
+}
+
+/// Such a history was served from the orders' own tables, and nobody was told.
+#[test]
+fn a_separate_history_lives_on_servers_and_beside_its_orders_only_while_it_moves() {
+    let history = |text: &str| format!("[orders]\nhome = \"mongodb\"\n[order_history]\n{text}\n");
+    insta::assert_snapshot!(errors(&history("home = \"embedded\"")), @r#"x.toml:4: order_history.home: expected "mongodb" or "cassandra", got "embedded""#);
+    insta::assert_snapshot!(errors(&history("home = \"cassandra\"\nmigration_store = \"embedded\"")), @r#"x.toml:5: order_history.migration_store: expected "mongodb" or "cassandra", got "embedded""#);
+    for (home, other) in [("cassandra", "mongodb"), ("mongodb", "cassandra")] {
+        let text = history(&format!("home = \"{home}\"\nmigration_store = \"{other}\""));
+        let policy = Policy::parse(&text, "x.toml").unwrap();
+        let placement = policy.placement(Entity::OrderHistory).unwrap();
+        assert!(placement.uses(Store::Mongodb) && placement.uses(Store::Cassandra), "{text}");
+    }
 }
 
 #[test]

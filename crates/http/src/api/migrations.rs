@@ -21,7 +21,7 @@ use crate::{
     views::List,
 };
 
-const ENTITIES: [&str; 3] = ["carts", "orders", "sessions"];
+const ENTITIES: [&str; 4] = ["carts", "order_history", "orders", "sessions"];
 /// Months that can be chosen at once. Each stands in the record that all instances read.
 const MONTHS_MAX: usize = 1_200;
 
@@ -48,7 +48,7 @@ async fn migrations(State(state): State<AppState>, _: Operator) -> Result<Respon
 
 /// One migration: its phase, who follows it, what is not copied yet, what differs, and why the next phase cannot begin
 #[utoipa::path(get, path = "/v1/ops/migrations/{entity}", tag = "operations", security(("token" = [])),
-    params(("entity" = String, Path, description = "`carts`, `orders` or `sessions`")),
+    params(("entity" = String, Path, description = "`carts`, `order_history`, `orders` or `sessions`")),
     responses((status = 200, body = Object), (status = 404, body = Problem, content_type = "application/problem+json"), (status = 409, description = "`no_migration`", body = Problem, content_type = "application/problem+json")))]
 async fn migration(
     State(state): State<AppState>,
@@ -66,7 +66,7 @@ async fn migration(
 ///
 /// A dry run: both stores are looked at for some seconds, and nothing is written.
 #[utoipa::path(get, path = "/v1/ops/migrations/{entity}/plan", tag = "operations", security(("token" = [])),
-    params(("entity" = String, Path, description = "`carts`, `orders` or `sessions`")),
+    params(("entity" = String, Path, description = "`carts`, `order_history`, `orders` or `sessions`")),
     responses((status = 200, body = Object), (status = 409, description = "`migrations_off`", body = Problem, content_type = "application/problem+json")))]
 async fn plan(
     State(state): State<AppState>,
@@ -134,7 +134,7 @@ async fn choose_months(
 /// goes on by itself as soon as every instance has come along. `pause` and `resume` hold copying and comparing, `verify` has
 /// everything compared anew, `repair` has what differs mended, tries again what could not be copied, and compares.
 #[utoipa::path(post, path = "/v1/ops/migrations/{entity}/{action}", tag = "operations", security(("token" = [])),
-    params(("entity" = String, Path, description = "`carts`, `orders` or `sessions`"), ("action" = String, Path, description = "`start`, `advance`, `rollback`, `pause`, `resume`, `verify` or `repair`")),
+    params(("entity" = String, Path, description = "`carts`, `order_history`, `orders` or `sessions`"), ("action" = String, Path, description = "`start`, `advance`, `rollback`, `pause`, `resume`, `verify` or `repair`")),
     responses((status = 200, body = Object), (status = 409, description = "`no_migration`, `migration_refused` with the reasons, `migration_under_way` or `migrations_off`", body = Problem, content_type = "application/problem+json"), (status = 404, body = Problem, content_type = "application/problem+json")))]
 async fn act(
     State(state): State<AppState>,

@@ -148,8 +148,8 @@ impl<W: Whole> Comparison<W> {
 
     /// Removes a row that should not be there; says whether all is well then.
     ///
-    /// One that should be there and says something else under the same version is removed only where the table decides: the
-    /// others may refuse what is not newer than what they have lost.
+    /// One that should be there and says something else under the same version is removed only where the table
+    /// decides and takes the row again: the others may refuse what is not newer than what they have lost.
     async fn mend_row(&self, table: &'static str, stray: &Stray<W>) -> StoreResult<bool> {
         let Some(whole) = &stray.whole else {
             if self.is_forward {
@@ -158,7 +158,8 @@ impl<W: Whole> Comparison<W> {
             return Ok(self.is_forward);
         };
         let in_tables = self.in_tables(whole).await?;
-        let decides = in_tables.first().is_some_and(|first| first.table == table);
+        let decides =
+            in_tables.first().is_some_and(|first| first.table == table) && self.target.is_replaceable(table);
         let is_told_right = differences(whole, &in_tables).iter().all(|difference| difference.table != table);
         if decides || is_told_right {
             self.target.remove(table, &stray.row).await?;

@@ -13,12 +13,16 @@ use mobimir_core::{
     cart::{CartChange, CartPosition, Owner, StoredCart},
     id::{OrderId, SessionId, UserId},
     moving::{
-        Backlog, Found, InTable, Mark, Movable, Movables, Place, Range, Row, Rows, Scanned, Side, Whole,
+        Backlog, Found, HistorySide, InTable, Mark, Movable, Movables, Place, Range, Row, Rows, Scanned,
+        Side, Whole,
     },
     notes::{Expected, Note, NoteStore},
     order::{Order, OrderPosition, OrderStatus, StatusChange},
     page::Page,
-    ports::{CartStore, DayFilter, OrderStore, Period, SessionStore, StoreError, StoreResult, Transition},
+    ports::{
+        CartStore, DayFilter, OrderHistoryStore, OrderStore, Period, SessionStore, StoreError, StoreResult,
+        Transition,
+    },
     secret::SecretHash,
     session::{RefreshToken, RefreshUse, Session, SessionPosition},
     time::{Day, Timestamp, Version},
@@ -40,6 +44,8 @@ pub(crate) struct Faults {
     hangs: AtomicBool,
     /// Whether there is something in every table that is no entity.
     pub(crate) has_a_stranger: AtomicBool,
+    /// Whether a row that was removed could not be written again under the same version.
+    pub(crate) keeps_rows: AtomicBool,
     pub(crate) late_writes: AtomicU64,
     /// How much longer a copy takes than everything else.
     pub(crate) put_takes_ms: AtomicU64,
@@ -53,6 +59,7 @@ impl Faults {
             permille,
             hangs: AtomicBool::new(false),
             has_a_stranger: AtomicBool::new(false),
+            keeps_rows: AtomicBool::new(false),
             late_writes: AtomicU64::new(0),
             put_takes_ms: AtomicU64::new(0),
         })
@@ -141,19 +148,24 @@ pub(crate) struct Faulty<S: ?Sized> {
     pub(crate) faults: Arc<Faults>,
 }
 
-pub(crate) fn movables(store: &Movables, faults: &Arc<Faults>) -> Movables {
-    fn side<W: Whole, P: ?Sized>(
-        side: &Side<W, P>,
-        faults: &Arc<Faults>,
-        port: impl Fn(Faulty<P>) -> Arc<P>,
-    ) -> Side<W, P> {
-        let faulty = |store: &Arc<P>| port(Faulty { store: store.clone(), faults: faults.clone() });
-        Side {
-            port: faulty(&side.port),
-            tracked: faulty(&side.tracked),
-            moving: Arc::new(Faulty { store: side.moving.clone(), faults: faults.clone() }),
-        }
+fn side<W: Whole, P: ?Sized>(
+    side: &Side<W, P>,
+    faults: &Arc<Faults>,
+    port: impl Fn(Faulty<P>) -> Arc<P>,
+) -> Side<W, P> {
+    let faulty = |store: &Arc<P>| port(Faulty { store: store.clone(), faults: faults.clone() });
+    Side {
+        port: faulty(&side.port),
+        tracked: faulty(&side.tracked),
+        moving: Arc::new(Faulty { store: side.moving.clone(), faults: faults.clone() }),
     }
+}
+
+pub(crate) fn order_history(store: &HistorySide, faults: &Arc<Faults>) -> HistorySide {
+    side(store, faults, |faulty| Arc::new(faulty))
+}
+
+pub(crate) fn movables(store: &Movables, faults: &Arc<Faults>) -> Movables {
     Movables {
         orders: side(&store.orders, faults, |faulty| Arc::new(faulty)),
         carts: side(&store.carts, faults, |faulty| Arc::new(faulty)),
@@ -211,6 +223,10 @@ impl<W: Whole> Movable<W> for Faulty<dyn Movable<W>> {
             rows.nameless.push("stranger".to_owned());
         }
         Ok(rows)
+    }
+
+    fn is_replaceable(&self, table: &str) -> bool {
+        self.store.is_replaceable(table) && !self.faults.keeps_rows.load(Ordering::Relaxed)
     }
 
     async fn remove(&self, table: &'static str, row: &Row<W::Key>) -> StoreResult<()> {
@@ -310,6 +326,28 @@ impl OrderStore for Faulty<dyn OrderStore> {
         limit: usize,
     ) -> StoreResult<Page<Order, OrderPosition>> {
         self.faults.read(self.store.by_day(day, filter, after, limit)).await
+    }
+}
+
+#[async_trait]
+impl OrderHistoryStore for Faulty<dyn OrderHistoryStore> {
+    async fn append(&self, orders: Vec<Order>) -> StoreResult<()> {
+        let store = self.store.clone();
+        let append = move || {
+            let (store, orders) = (store.clone(), orders.clone());
+            async move { store.append(orders).await }
+        };
+        self.faults.write(true, append).await
+    }
+
+    async fn by_user(
+        &self,
+        user: UserId,
+        period: Period,
+        after: Option<OrderPosition>,
+        limit: usize,
+    ) -> StoreResult<Page<Order, OrderPosition>> {
+        self.faults.read(self.store.by_user(user, period, after, limit)).await
     }
 }
 

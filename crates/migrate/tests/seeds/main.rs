@@ -12,7 +12,7 @@ mod world;
 use mobimir_migrate::phase::Phase;
 
 use crate::{
-    trade::{CartTrade, OrderTrade, SessionTrade},
+    trade::{CartTrade, HistoryTrade, OrderTrade, SessionTrade},
     world::Reached,
 };
 
@@ -33,10 +33,11 @@ fn run(seed: u64) -> Result<Reached, String> {
         .start_paused(true)
         .build()
         .expect("a runtime can be started");
-    match seed % 3 {
+    match seed % 4 {
         0 => runtime.block_on(world::run::<OrderTrade>(seed)),
         1 => runtime.block_on(world::run::<CartTrade>(seed)),
-        _ => runtime.block_on(world::run::<SessionTrade>(seed)),
+        2 => runtime.block_on(world::run::<SessionTrade>(seed)),
+        _ => runtime.block_on(world::run::<HistoryTrade>(seed)),
     }
 }
 

@@ -227,6 +227,44 @@ async fn what_differs_is_found_mended_and_found_equal() {
     assert_eq!(mended.status, OrderStatus::Confirmed);
 }
 
+/// Where a row that was removed cannot be written again under its version, a repair leaves it, says so, and
+/// reads stay where they are. What is missing it copies all the same.
+#[tokio::test(start_paused = true)]
+async fn a_repair_loses_no_row_that_it_could_not_replace() {
+    let world = world();
+    world.target_faults.keeps_rows.store(true, Ordering::Relaxed);
+    world.entity.ready().await;
+    world.insert((0..3).map(|n| in_month(n, "2011-01")).collect()).await;
+    world.act(Action::Start).await;
+    world.bring(Phase::Backfill).await;
+    world.until("copied", |status| status.backfill.as_ref().is_some_and(|job| job.reached.is_done())).await;
+    world.act(Action::Pause).await;
+    let target = world.target.as_movables().orders.moving;
+    let rows = target.rows("orders", None, 100).await.unwrap().items;
+    for n in [1, 2] {
+        target.remove("orders", rows.iter().find(|row| row.key == id(n)).unwrap()).await.unwrap();
+    }
+    let other = Order { status: OrderStatus::Cancelled, ..in_month(2, "2011-01") };
+    target
+        .put(vec![WholeOrder { order: other, history: Vec::new() }], world.entity.clock.now())
+        .await
+        .unwrap();
+
+    world.act(Action::Resume).await;
+    world.bring(Phase::Verify).await;
+    world.until("compared", |status| status.is_paused).await;
+    world.act(Action::Repair).await;
+    let status = world
+        .until("repaired", |status| {
+            status.outcomes.last().is_some_and(|last| last.purpose == Purpose::Repair)
+        })
+        .await;
+    let repair = status.outcomes.last().unwrap();
+    assert_eq!((repair.mended, &repair.differences), (1, &[(Kind::Different, 1)].into()), "{repair:?}");
+    assert!(world.in_target(1).await && world.in_target(2).await, "nothing is lost");
+    world.entity.act(Action::Advance).await.unwrap_err();
+}
+
 /// Somebody has emptied the target: nobody reads so many differences, but somebody has to be told.
 #[tokio::test(start_paused = true)]
 async fn a_comparison_that_finds_far_too_much_ends_and_says_what_was_not_looked_at() {

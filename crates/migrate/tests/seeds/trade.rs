@@ -1,11 +1,13 @@
 //! What shoppers do with one entity, and what they must see afterwards.
 
+mod history;
+
 use std::{collections::BTreeSet, sync::Arc};
 
 use mobimir_core::{
     cart::{self, CartChange, Effect, Owner},
     id::{ChangeId, OrderId, ProductId, SessionId, UserId, derived},
-    moving::{Movables, SessionKey, Side, Whole, WholeCart, WholeOrder, WholeSession},
+    moving::{SessionKey, Side, Whole, WholeCart, WholeOrder, WholeSession},
     order::{Order, OrderStatus, StatusChange},
     ports::{CartStore, OrderStore, SessionStore, StoreError, StoreResult, Transition},
     secret::SecretHash,
@@ -14,8 +16,14 @@ use mobimir_core::{
     zone::Zone,
 };
 use mobimir_migrate::{migrating::Migrating, shadow::Shadow, standing::Standing};
+use mobimir_testkit::model::ModelStore;
 
-use crate::{chance::Chance, world::Now};
+pub(crate) use self::history::HistoryTrade;
+use crate::{
+    chance::Chance,
+    faulty::{self, Faults},
+    world::Now,
+};
 
 /// A promise was broken.
 #[derive(Debug)]
@@ -35,7 +43,7 @@ pub(crate) trait Trade: Clone + Send + Sync + 'static {
     const ENTITY: &'static str;
 
     fn new(n: u64) -> Self;
-    fn side(movables: &Movables) -> &Side<Self::W, Self::Port>;
+    fn side(store: &ModelStore, faults: &Arc<Faults>) -> Side<Self::W, Self::Port>;
     fn port(
         source: Side<Self::W, Self::Port>,
         target: Side<Self::W, Self::Port>,
@@ -136,8 +144,8 @@ impl Trade for OrderTrade {
         Self { n, is_inserted: false, moved: 0, tried: 0, done: Vec::new() }
     }
 
-    fn side(movables: &Movables) -> &Side<WholeOrder, dyn OrderStore> {
-        &movables.orders
+    fn side(store: &ModelStore, faults: &Arc<Faults>) -> Side<WholeOrder, dyn OrderStore> {
+        faulty::movables(&store.as_movables(), faults).orders
     }
 
     fn port(
@@ -266,8 +274,8 @@ impl Trade for CartTrade {
         Self { n, made: 0, added: BTreeSet::new(), maybe_cleared: BTreeSet::new(), cleared: BTreeSet::new() }
     }
 
-    fn side(movables: &Movables) -> &Side<WholeCart, dyn CartStore> {
-        &movables.carts
+    fn side(store: &ModelStore, faults: &Arc<Faults>) -> Side<WholeCart, dyn CartStore> {
+        faulty::movables(&store.as_movables(), faults).carts
     }
 
     fn port(
@@ -387,8 +395,8 @@ impl Trade for SessionTrade {
         }
     }
 
-    fn side(movables: &Movables) -> &Side<WholeSession, dyn SessionStore> {
-        &movables.sessions
+    fn side(store: &ModelStore, faults: &Arc<Faults>) -> Side<WholeSession, dyn SessionStore> {
+        faulty::movables(&store.as_movables(), faults).sessions
     }
 
     fn port(

@@ -34,7 +34,7 @@ use uuid::Uuid;
 
 use crate::{
     chance::Chance,
-    faulty::{self, Faults, Faulty},
+    faulty::{Faults, Faulty},
     trade::{Broken, Trade},
 };
 
@@ -178,15 +178,14 @@ impl<T: Trade> World<T> {
             Which::Source => (&self.source, &self.faults[0]),
             Which::Target => (&self.target, &self.faults[1]),
         };
-        T::side(&faulty::movables(&store.as_movables(), faults)).moving.clone()
+        T::side(store, faults).moving
     }
 
     fn start_instance(self: &Arc<Self>) {
         let id = Uuid::from_u64_pair(self.chance.next(), self.chance.next());
         let standing = Standing::new(&TIMING);
-        let side =
-            |store: &ModelStore, faults| T::side(&faulty::movables(&store.as_movables(), faults)).clone();
-        let (source, target) = (side(&self.source, &self.faults[0]), side(&self.target, &self.faults[1]));
+        let (source, target) =
+            (T::side(&self.source, &self.faults[0]), T::side(&self.target, &self.faults[1]));
         let (migrating, port) = T::port(source, target, standing.clone(), self.clock.clone());
         let notes_faults = Faults::new(self.chance.clone(), 10);
         let mut follower = Follower::new(self.faulty_notes(&notes_faults), standing, id, TIMING, "source");
@@ -440,8 +439,8 @@ impl<T: Trade> World<T> {
         if phase != Some(Phase::ReadTarget) {
             return Ok(());
         }
-        let [source, target] =
-            [&self.source, &self.target].map(|store| T::side(&store.as_movables()).moving.clone());
+        // They misbehave no more.
+        let [source, target] = [Which::Source, Which::Target].map(|which| self.moving(which));
         let left = target.backlog().await.map_err(|error| error.to_string())?;
         if left.entities > 0 {
             return Err(format!("at the end {} entities are not copied", left.entities));

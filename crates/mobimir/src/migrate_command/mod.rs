@@ -1,4 +1,4 @@
-//! `mobimir migrate`: move orders, carts or sessions of a running shop to another store.
+//! `mobimir migrate`: move orders, their separate history, carts or sessions of a running shop to another store.
 
 mod page;
 mod text;
@@ -20,7 +20,7 @@ use self::{
 };
 use crate::{client, config::Config, in_runtime, terminal::print};
 
-/// Move orders, carts or sessions to another store while the shop sells
+/// Move orders, their separate history, carts or sessions to another store while the shop sells
 ///
 /// The policy names the other store (`migration_store`), and every instance of the shop runs with `migrations = true`. A migration
 /// goes up and down a ladder of phases: source, dual-write, backfill, verify, read-target, target. It goes on only when
@@ -70,6 +70,8 @@ enum MigrateCommand {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum EntityName {
     Orders,
+    #[value(name = "order_history")]
+    OrderHistory,
     Carts,
     Sessions,
 }
@@ -185,6 +187,7 @@ impl EntityName {
     fn name(self) -> &'static str {
         match self {
             Self::Orders => "orders",
+            Self::OrderHistory => "order_history",
             Self::Carts => "carts",
             Self::Sessions => "sessions",
         }

@@ -21,7 +21,7 @@ pub(crate) use self::places::Places;
 use crate::servers::Servers;
 
 /// What can move.
-const MOVABLE: [Entity; 3] = [Entity::Orders, Entity::Carts, Entity::Sessions];
+const MOVABLE: [Entity; 4] = [Entity::Orders, Entity::OrderHistory, Entity::Carts, Entity::Sessions];
 
 /// Where migrations are noted: beside the products, because whoever serves the shop reaches them.
 pub(crate) fn notes(policy: &Policy, embedded: &EmbeddedStore, servers: &Servers) -> Arc<dyn NoteStore> {
@@ -45,6 +45,7 @@ pub(crate) async fn check_all_at_rest(policy: &Policy, notes: &Arc<dyn NoteStore
 fn name(entity: Entity) -> &'static str {
     match entity {
         Entity::Orders => "orders",
+        Entity::OrderHistory => "order_history",
         Entity::Carts => "carts",
         _ => "sessions",
     }

@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use mobimir_core::{
-    invariant::InvariantCounters, notes::NoteStore, policy::Policy, ports::Stores, time::Clock,
+    invariant::InvariantCounters,
+    notes::NoteStore,
+    policy::Policy,
+    ports::{OrderHistoryStore, Stores},
+    time::Clock,
 };
 use mobimir_embedded::EmbeddedStore;
 use mobimir_http::Latency;
@@ -33,6 +37,7 @@ impl Places {
         self: &Arc<Self>,
         _notes: Arc<dyn NoteStore>,
         _stores: &mut Stores,
+        _history: &mut Option<Arc<dyn OrderHistoryStore>>,
         _order_buckets: &mut BucketCount,
     ) -> Result<Vec<Arc<dyn Migration>>> {
         match **self {}

@@ -12,10 +12,10 @@ use futures_util::future::BoxFuture;
 use mobimir_core::{
     id,
     invariant::InvariantCounters,
-    moving::{CartSide, OrderSide, SessionSide, Side, Whole},
+    moving::{CartSide, HistorySide, OrderSide, SessionSide, Side, Whole},
     notes::NoteStore,
     policy::{Entity, Policy, Store},
-    ports::{StoreError, StoreResult, Stores},
+    ports::{OrderHistoryStore, StoreError, StoreResult, Stores},
     time::Clock,
 };
 use mobimir_embedded::EmbeddedStore;
@@ -85,11 +85,12 @@ impl Places {
     }
 
     /// Puts what can move behind a port that knows when it does, and spreads orders by the plan of the store
-    /// that is behind it.
+    /// that is behind it. `history` is that port of an order history with a home of its own.
     pub(crate) async fn let_move(
         self: &Arc<Self>,
         notes: Arc<dyn NoteStore>,
         stores: &mut Stores,
+        history: &mut Option<Arc<dyn OrderHistoryStore>>,
         order_buckets: &mut BucketCount,
     ) -> Result<Vec<Arc<dyn Migration>>> {
         let (mut all, instance) = (Vec::new(), id::fresh(self.clock.now()));
@@ -111,6 +112,15 @@ impl Places {
                     stores.orders = moving.migrating.clone();
                     *order_buckets = self.order_buckets();
                     moving as Arc<dyn Migration>
+                }
+                Entity::OrderHistory => {
+                    let (source, places) = (self.history_in(home).await?, self.clone());
+                    let open = move |_| {
+                        in_store(places.clone(), move |places| async move { places.history_in(other).await })
+                    };
+                    let moving = self.moving(source, notes, Box::new(open), [home, other], instance);
+                    *history = Some(moving.migrating.clone());
+                    moving
                 }
                 Entity::Carts => {
                     let (source, places) = (self.carts_in(home).await?, self.clone());
@@ -183,6 +193,14 @@ impl Places {
         BucketCount::asked(move |now| match places.cassandra_orders.get() {
             Some((_, agreed)) => agreed.count_at(now),
             None => places.policy.order_buckets(),
+        })
+    }
+
+    async fn history_in(&self, store: Store) -> Result<HistorySide> {
+        Ok(match store {
+            Store::Embedded => bail!("the embedded store has no order history beside its orders"),
+            Store::Mongodb => self.mongodb().await?.order_history(),
+            Store::Cassandra => self.cassandra().await?.order_history(&self.policy).await?,
         })
     }
 

@@ -8,9 +8,8 @@ use mobimir_cassandra::{
     ClusterConfig, ConnectError, OrderCovers, OrderOptions, schema,
 };
 use mobimir_core::{
-    moving::{CartSide, OrderSide, SessionSide},
+    moving::{CartSide, HistorySide, OrderSide, SessionSide},
     policy::{CassandraSettings, Entity, Placement, Policy},
-    ports::OrderHistoryStore,
 };
 use mobimir_shop::BucketCount;
 
@@ -77,10 +76,10 @@ impl Cassandra {
         Ok(sessions.map_err(one_line)?.side())
     }
 
-    pub(crate) async fn order_history(&self, policy: &Policy) -> Result<Arc<dyn OrderHistoryStore>> {
+    pub(crate) async fn order_history(&self, policy: &Policy) -> Result<HistorySide> {
         let settings = settings(policy, Entity::OrderHistory)?;
         let history = CassandraOrderHistory::open(self.0.clone(), settings).await;
-        Ok(Arc::new(history.map_err(one_line)?))
+        Ok(history.map_err(one_line)?.side())
     }
 }
 

@@ -6,10 +6,10 @@ use anyhow::{Result, anyhow};
 use mobimir_core::{
     id::ProductId,
     invariant::InvariantCounters,
-    moving::{CartSide, OrderSide, SessionSide},
+    moving::{CartSide, HistorySide, OrderSide, SessionSide},
     notes::NoteStore,
     policy::{Entity, Policy, WriteConcern},
-    ports::{OrderHistoryStore, ProductStore, UserStore},
+    ports::{ProductStore, UserStore},
     reading::{Position, Served},
     time::Clock,
 };
@@ -110,8 +110,8 @@ impl Mongodb {
         MongoSessions::side(self.0.clone())
     }
 
-    pub(crate) fn order_history(&self) -> Arc<dyn OrderHistoryStore> {
-        Arc::new(MongoOrderHistory::new(self.0.clone()))
+    pub(crate) fn order_history(&self) -> HistorySide {
+        MongoOrderHistory::side(self.0.clone())
     }
 
     pub(crate) fn notes(&self) -> Arc<dyn NoteStore> {

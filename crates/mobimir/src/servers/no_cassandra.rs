@@ -1,12 +1,9 @@
 //! A build without the driver of Cassandra: nobody connects, so nothing is ever asked of a connection.
 
-use std::sync::Arc;
-
 use anyhow::Result;
 use mobimir_core::{
-    moving::{CartSide, OrderSide, SessionSide},
+    moving::{CartSide, HistorySide, OrderSide, SessionSide},
     policy::Policy,
-    ports::OrderHistoryStore,
 };
 use mobimir_shop::BucketCount;
 
@@ -49,7 +46,7 @@ impl Cassandra {
         match *self {}
     }
 
-    pub(crate) async fn order_history(&self, _policy: &Policy) -> Result<Arc<dyn OrderHistoryStore>> {
+    pub(crate) async fn order_history(&self, _policy: &Policy) -> Result<HistorySide> {
         match *self {}
     }
 }

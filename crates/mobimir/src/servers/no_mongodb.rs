@@ -6,10 +6,10 @@ use anyhow::Result;
 use mobimir_core::{
     id::ProductId,
     invariant::InvariantCounters,
-    moving::{CartSide, OrderSide, SessionSide},
+    moving::{CartSide, HistorySide, OrderSide, SessionSide},
     notes::NoteStore,
     policy::Policy,
-    ports::{OrderHistoryStore, ProductStore, UserStore},
+    ports::{ProductStore, UserStore},
     reading::{Position, Served},
     time::Clock,
 };
@@ -82,7 +82,7 @@ impl Mongodb {
         match *self {}
     }
 
-    pub(crate) fn order_history(&self) -> Arc<dyn OrderHistoryStore> {
+    pub(crate) fn order_history(&self) -> HistorySide {
         match *self {}
     }
 

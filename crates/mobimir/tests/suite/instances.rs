@@ -3,6 +3,7 @@
 
 mod crash;
 mod history;
+mod moving_history;
 mod packed;
 
 use std::{

@@ -45,7 +45,7 @@ impl InDocuments for WholeCart {
         (0, doc! { "is_guest": is_guest, "id": id }.into())
     }
 
-    fn key_at(_collection: usize, stored: Bson) -> Option<Owner> {
+    fn key_at(_collection: usize, stored: Bson, _document: &RawDocument) -> Option<Owner> {
         let Bson::Document(fields) = &stored else { return None };
         let (is_guest, id) = (fields.get_bool("is_guest").ok()?, uuid_of(fields.get("id")?)?);
         let owner = OwnerDoc { is_guest, id }.owner();

@@ -59,9 +59,10 @@ pub(super) fn marked() -> Document {
     doc! { UNMIRRORED: { "$gte": DateTime::MIN } }
 }
 
-/// As much of them as [`of`] needs, the longest marked first.
-pub(super) fn oldest(limit: i64) -> FindOptions {
-    let fields = doc! { UNMIRRORED: 1, "version": 1 };
+/// As much of them as [`of`] and their keys need, the longest marked first.
+pub(super) fn oldest(limit: i64, key_fields: &[&str]) -> FindOptions {
+    let mut fields = doc! { UNMIRRORED: 1, "version": 1 };
+    fields.extend(key_fields.iter().map(|field| ((*field).to_owned(), Bson::Int32(1))));
     FindOptions::builder().sort(doc! { UNMIRRORED: 1 }).limit(limit).projection(fields).build()
 }
 

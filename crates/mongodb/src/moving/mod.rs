@@ -48,8 +48,11 @@ pub(crate) trait InDocuments: Whole {
     /// In which of the collections an entity is, and under which `_id`.
     fn spot(key: Self::Key) -> (usize, Bson);
 
-    /// The other way round; nothing, if no entity has such an `_id`.
-    fn key_at(collection: usize, id: Bson) -> Option<Self::Key>;
+    /// Fields besides `_id` that a key is made of.
+    const KEY_FIELDS: &'static [&'static str] = &[];
+
+    /// The other way round; nothing, if no entity has such an `_id`, or the document lacks what else the key is made of.
+    fn key_at(collection: usize, id: Bson, stored: &RawDocument) -> Option<Self::Key>;
 
     fn of_document(collection: usize, stored: &RawDocument) -> StoreResult<Self>;
 
@@ -131,7 +134,7 @@ impl<W: InDocuments> Moving<W> {
     /// A row, or how to find what is none.
     fn row((collection, stored): &Stored) -> StoreResult<Result<Row<W::Key>, String>> {
         let spot = Spot::of(*collection, stored)?;
-        let Some(key) = W::key_at(*collection, spot.id.clone()) else {
+        let Some(key) = W::key_at(*collection, spot.id.clone(), stored) else {
             return Ok(Err(format!("_id {}", spot.id)));
         };
         // One that makes no sense says nothing, and is there.
@@ -220,10 +223,10 @@ impl<W: InDocuments> Movable<W> for Moving<W> {
     async fn unmirrored(&self, limit: usize) -> StoreResult<Vec<Mark<W::Key>>> {
         let mut all = Vec::new();
         for (collection, documents) in self.collections.iter().enumerate() {
-            let find =
-                self.link.find("unmirrored", documents, marks::marked(), marks::oldest(at_most(limit)));
+            let options = marks::oldest(at_most(limit), W::KEY_FIELDS);
+            let find = self.link.find("unmirrored", documents, marks::marked(), options);
             for stored in reading::newest(find).await? {
-                match W::key_at(collection, Spot::of(collection, &stored)?.id) {
+                match W::key_at(collection, Spot::of(collection, &stored)?.id, &stored) {
                     Some(key) => all.extend(marks::of(key, &stored)?),
                     // It is counted, so somebody will ask. All others go on.
                     None => {
@@ -272,7 +275,7 @@ fn readable<W: InDocuments>((collection, stored): &Stored) -> Result<W, Unreadab
         Ok(spot) => spot.id,
         Err(error) => return Err(Unreadable { key: format!("something in {table}"), error }),
     };
-    let Some(key) = W::key_at(*collection, id.clone()) else {
+    let Some(key) = W::key_at(*collection, id.clone(), stored) else {
         let error = damaged(format!("MongoDB, {table}: expected the id of an entity"));
         return Err(Unreadable { key: format!("{id} in {table}"), error });
     };

@@ -14,11 +14,17 @@ use mobimir_core::{
 use mongodb::{Collection, bson::doc};
 
 use super::{document::OrderDoc, of_user, page};
-use crate::{deployment::Deployment, leaves::literal, link::Link};
+use crate::{
+    deployment::Deployment,
+    leaves::literal,
+    link::Link,
+    moving::{Tracking, UNMIRRORED},
+};
 
 pub struct MongoOrderHistory {
     link: Link,
     orders: Collection<OrderDoc>,
+    tracking: Tracking,
 }
 
 const WRITTEN_AT_ONCE: usize = 16;
@@ -26,12 +32,19 @@ const WRITTEN_AT_ONCE: usize = 16;
 impl MongoOrderHistory {
     pub fn new(deployment: Arc<Deployment>) -> Self {
         let link = Link::new(deployment, Entity::OrderHistory);
-        Self { orders: link.collection("order_history"), link }
+        Self { orders: link.collection("order_history"), link, tracking: Tracking::Off }
+    }
+
+    pub(super) fn tracked(self) -> Self {
+        Self { tracking: Tracking::On, ..self }
     }
 
     async fn write(&self, order: OrderDoc) -> StoreResult<()> {
         let older = order.older();
-        let update = vec![doc! { "$replaceWith": literal(&order)? }];
+        // A mark that is there stays.
+        let mut mark = doc! { UNMIRRORED: format!("${UNMIRRORED}") };
+        self.tracking.mark(&mut mark);
+        let update = vec![doc! { "$replaceWith": { "$mergeObjects": [literal(&order)?, mark] } }];
         self.link.overtake("write_history", &self.orders, older, update).await
     }
 }

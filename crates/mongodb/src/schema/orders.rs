@@ -23,7 +23,7 @@ pub(super) fn history() -> Vec<CollectionPlan> {
     vec![CollectionPlan {
         entity: Entity::OrderHistory,
         name: "order_history",
-        indexes: vec![by_user()],
+        indexes: vec![by_user(), unmirrored()],
         stands: Stands::Alone,
     }]
 }

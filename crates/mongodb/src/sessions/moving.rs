@@ -49,7 +49,7 @@ impl InDocuments for WholeSession {
         }
     }
 
-    fn key_at(collection: usize, stored: Bson) -> Option<SessionKey> {
+    fn key_at(collection: usize, stored: Bson, _document: &RawDocument) -> Option<SessionKey> {
         let key = match &stored {
             Bson::Binary(binary) if collection == TOKENS => {
                 SessionKey::Token(SecretHash(binary.bytes.as_slice().try_into().ok()?))

@@ -7,7 +7,7 @@ mod scans;
 use std::sync::Arc;
 
 use mobimir_core::{moving::Movables, notes::NoteStore, policy::Entity};
-use mobimir_mongodb::{Deployment, MongoCarts, MongoNotes, MongoOrders, MongoSessions};
+use mobimir_mongodb::{Deployment, MongoCarts, MongoNotes, MongoOrderHistory, MongoOrders, MongoSessions};
 use mobimir_testkit::{conformance, model::ModelStore};
 
 use crate::support::{self, Kept};
@@ -31,6 +31,15 @@ fn conformance_of_orders() {
         movables(Entity::Orders, deployment)
     };
     conformance::moving_orders(&factory, support::options(12));
+}
+
+#[test]
+fn conformance_of_the_order_history() {
+    let (shared, kept) = (support::shared(), Kept::default());
+    let factory = || async {
+        MongoOrderHistory::side(kept.keep(support::fresh(shared.mongo, &[Entity::OrderHistory]).await))
+    };
+    conformance::moving_order_history(&factory, support::options(12));
 }
 
 #[test]

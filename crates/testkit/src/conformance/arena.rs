@@ -15,7 +15,7 @@ use std::{
 
 use mobimir_core::{
     id::{self, AttemptId, ChangeId, OrderId, ProductId, SessionId, UserId},
-    moving::Movables,
+    moving::{HistorySide, Movables},
     notes::NoteStore,
     ports::{OrderHistoryStore, Stores},
     secret::SecretHash,
@@ -66,6 +66,12 @@ impl Modelled for Stores {
 impl Modelled for Movables {
     fn model() -> Self {
         ModelStore::movables()
+    }
+}
+
+impl Modelled for HistorySide {
+    fn model() -> Self {
+        ModelStore::default().movable_history()
     }
 }
 

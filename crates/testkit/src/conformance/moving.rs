@@ -5,19 +5,20 @@
 
 mod carts;
 mod every;
+mod history;
 mod orders;
 mod sessions;
 
 use std::sync::Arc;
 
 use mobimir_core::{
-    moving::{Movables, Side, Whole},
+    moving::{HistorySide, Movables, Side, Whole},
     ports::StoreResult,
     time::Timestamp,
 };
 
 use super::{
-    arena::{self, Universe},
+    arena::{self, Modelled, Universe},
     check::{Checked, Failure, RACERS, answered, holds, race, same},
 };
 
@@ -30,6 +31,10 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 pub(super) fn conform_orders(suite: &Suite) {
     every::conform::<orders::Orders>(suite);
     orders::conform(suite);
+}
+
+pub(super) fn conform_order_history(suite: &super::Suite<HistorySide>) {
+    every::conform::<history::History>(suite);
 }
 
 pub(super) fn conform_carts(suite: &Suite) {
@@ -46,6 +51,8 @@ pub(super) fn conform_sessions(suite: &Suite) {
 trait Subject: 'static {
     type W: Whole;
     type Port: ?Sized + Send + Sync;
+    /// What it is one of.
+    type Stores: Modelled;
 
     const NAME: &'static str;
     /// How often one that was made can be changed.
@@ -53,7 +60,7 @@ trait Subject: 'static {
     /// How long one lasts that was just made, if it ends by itself.
     const LASTS_MS: Option<i64>;
 
-    fn side(movables: &Movables) -> &Side<Self::W, Self::Port>;
+    fn side(stores: &Self::Stores) -> &Side<Self::W, Self::Port>;
 
     /// What is written when the `n`th is made.
     fn keys(universe: &Universe, n: usize) -> Vec<<Self::W as Whole>::Key>;

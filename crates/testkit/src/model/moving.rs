@@ -7,8 +7,8 @@ use mobimir_core::{
     cart::Owner,
     id::OrderId,
     moving::{
-        Backlog, Found, InTable, Mark, Movable, Movables, Place, Range, Row, Rows, Scanned, SessionKey, Side,
-        Whole, WholeCart, WholeOrder, WholeSession,
+        Backlog, Found, HistoryEntry, HistoryKey, HistorySide, InTable, Mark, Movable, Movables, Place,
+        Range, Row, Rows, Scanned, SessionKey, Side, Whole, WholeCart, WholeOrder, WholeSession,
     },
     ports::StoreResult,
     time::Timestamp,
@@ -51,6 +51,13 @@ impl ModelStore {
     /// A new, empty store, as a migration sees it.
     pub fn movables() -> Movables {
         ModelStore::default().as_movables()
+    }
+
+    /// The separate order history of this store, as a migration sees it.
+    pub fn movable_history(&self) -> HistorySide {
+        let plain = Arc::new(self.clone());
+        let tracked = Arc::new(Self { is_tracked: true, ..self.clone() });
+        Side { port: plain.clone(), tracked, moving: plain }
     }
 
     /// This store, as a migration sees it.
@@ -197,6 +204,35 @@ impl Modelled for WholeOrder {
 
     fn place(id: OrderId) -> Place {
         Place(id.as_bytes().to_vec())
+    }
+}
+
+impl Modelled for HistoryEntry {
+    const TABLE: [&'static str; 1] = ["order_history"];
+
+    fn all(state: &State) -> Vec<Self> {
+        state.order_history.values().cloned().map(Self).collect()
+    }
+
+    fn get(state: &State, key: HistoryKey) -> Option<Self> {
+        let order = state.order_history.get(&key.order).filter(|order| HistoryKey::of(order) == key)?;
+        Some(Self(order.clone()))
+    }
+
+    fn keep(self, state: &mut State) {
+        state.order_history.insert(self.0.id, self.0);
+    }
+
+    fn forget(state: &mut State, key: HistoryKey) {
+        state.order_history.remove(&key.order);
+    }
+
+    fn marks(state: &mut State) -> &mut Marks<HistoryKey> {
+        &mut state.history_marks
+    }
+
+    fn place(key: HistoryKey) -> Place {
+        Place(key.order.as_bytes().to_vec())
     }
 }
 

@@ -1,6 +1,7 @@
 use async_trait::async_trait;
 use mobimir_core::{
     id::UserId,
+    moving::HistoryKey,
     order::{Order, OrderPosition},
     page::Page,
     ports::{OrderHistoryStore, Period, StoreResult},
@@ -15,6 +16,7 @@ impl OrderHistoryStore for ModelStore {
         for order in orders {
             let stored = state.order_history.get(&order.id);
             if stored.is_none_or(|stored| stored.version < order.version) {
+                state.history_marks.leave(self.is_tracked, HistoryKey::of(&order), order.updated_at);
                 state.order_history.insert(order.id, order);
             }
         }

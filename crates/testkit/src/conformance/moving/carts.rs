@@ -16,6 +16,7 @@ const ADDS: usize = cart::UNPACKED_CHANGES_MAX + 4;
 impl Subject for Carts {
     type W = WholeCart;
     type Port = dyn CartStore;
+    type Stores = Movables;
 
     const NAME: &'static str = "carts";
     const CHANGES_MAX: usize = 4;

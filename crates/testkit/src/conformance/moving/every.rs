@@ -7,13 +7,18 @@ use mobimir_core::{
     time::Timestamp,
 };
 
-use super::{Bench, Checked, DAY_MS, Failure, RACERS, Subject, Suite, answered, at, holds, race, same};
+use super::{
+    super::{Suite, arena},
+    Checked, DAY_MS, Failure, RACERS, Subject, answered, at, holds, race, same,
+};
+
+type Bench<S> = arena::Bench<<S as Subject>::Stores>;
 
 const PAGE: usize = 3;
 /// More steps than any scan of a case takes.
 const SCAN_STEPS_MAX: usize = 10_000;
 
-pub(super) fn conform<S: Subject>(suite: &Suite) {
+pub(super) fn conform<S: Subject>(suite: &Suite<S::Stores>) {
     let what = |text: &str| format!("{}: {text}", S::NAME);
     suite.example(&what("what is written through the port is whole"), whole::<S>);
     suite.example(&what("only tracked writes leave marks, and only the named ones go"), marks::<S>);
@@ -29,11 +34,11 @@ pub(super) fn conform<S: Subject>(suite: &Suite) {
 
 type Key<S> = <<S as Subject>::W as Whole>::Key;
 
-fn store<S: Subject>(bench: &Bench) -> &Side<S::W, S::Port> {
+fn store<S: Subject>(bench: &Bench<S>) -> &Side<S::W, S::Port> {
     S::side(&bench.store)
 }
 
-fn model<S: Subject>(bench: &Bench) -> &Side<S::W, S::Port> {
+fn model<S: Subject>(bench: &Bench<S>) -> &Side<S::W, S::Port> {
     S::side(&bench.model)
 }
 
@@ -92,7 +97,7 @@ async fn told_everywhere<S: Subject>(moving: &Arc<dyn Movable<S::W>>, whole: &S:
     Ok(())
 }
 
-async fn whole<S: Subject>(bench: &Bench) -> Checked {
+async fn whole<S: Subject>(bench: &Bench<S>) -> Checked {
     let (universe, store, model) = (&bench.universe, store::<S>(bench), model::<S>(bench));
     let keys = S::keys(universe, 0);
     same("before", facts::<S>(&store.moving, &keys).await?, keys.iter().map(|key| (*key, None)).collect())?;
@@ -116,7 +121,7 @@ async fn whole<S: Subject>(bench: &Bench) -> Checked {
     Ok(())
 }
 
-async fn marks<S: Subject>(bench: &Bench) -> Checked {
+async fn marks<S: Subject>(bench: &Bench<S>) -> Checked {
     let (universe, side) = (&bench.universe, store::<S>(bench));
     let (plain, tracked) = (S::keys(universe, 0), S::keys(universe, 1));
     answered(S::make(universe, &side.port, 0).await)?;
@@ -148,7 +153,7 @@ async fn marks<S: Subject>(bench: &Bench) -> Checked {
 }
 
 /// The states that the `n`th has had, oldest first, as the model knows them.
-async fn states<S: Subject>(bench: &Bench, n: usize) -> Result<Vec<Vec<S::W>>, Failure> {
+async fn states<S: Subject>(bench: &Bench<S>, n: usize) -> Result<Vec<Vec<S::W>>, Failure> {
     let (universe, model) = (&bench.universe, model::<S>(bench));
     let keys = S::keys(universe, n);
     answered(S::make(universe, &model.port, n).await)?;
@@ -160,15 +165,15 @@ async fn states<S: Subject>(bench: &Bench, n: usize) -> Result<Vec<Vec<S::W>>, F
     Ok(states)
 }
 
-async fn put<S: Subject>(bench: &Bench) -> Checked {
+async fn put<S: Subject>(bench: &Bench<S>) -> Checked {
     put_each::<S>(bench, false).await
 }
 
-async fn put_first<S: Subject>(bench: &Bench) -> Checked {
+async fn put_first<S: Subject>(bench: &Bench<S>) -> Checked {
     put_each::<S>(bench, true).await
 }
 
-async fn put_each<S: Subject>(bench: &Bench, are_new: bool) -> Checked {
+async fn put_each<S: Subject>(bench: &Bench<S>, are_new: bool) -> Checked {
     let (universe, side) = (&bench.universe, store::<S>(bench));
     let states = states::<S>(bench, 0).await?;
     let keys = S::keys(universe, 0);
@@ -193,7 +198,7 @@ async fn put_each<S: Subject>(bench: &Bench, are_new: bool) -> Checked {
     same("marks of what was put", marks_of::<S>(&side.moving, &keys).await?, Vec::new())
 }
 
-async fn expired<S: Subject>(bench: &Bench) -> Checked {
+async fn expired<S: Subject>(bench: &Bench<S>) -> Checked {
     let Some(lasts_ms) = S::LASTS_MS else { return Ok(()) };
     let (universe, side) = (&bench.universe, store::<S>(bench));
     let states = states::<S>(bench, 0).await?;
@@ -203,7 +208,7 @@ async fn expired<S: Subject>(bench: &Bench) -> Checked {
     same("what was over", wholes::<S>(&side.moving, &keys).await?, Vec::new())
 }
 
-async fn scan<S: Subject>(bench: &Bench) -> Checked {
+async fn scan<S: Subject>(bench: &Bench<S>) -> Checked {
     const MADE: usize = 7;
     let (universe, side) = (&bench.universe, store::<S>(bench));
     let mut expected = BTreeMap::new();
@@ -266,7 +271,7 @@ async fn rows<S: Subject>(
     Err(Failure::Broken(format!("the rows of {table} do not end")))
 }
 
-async fn strays<S: Subject>(bench: &Bench) -> Checked {
+async fn strays<S: Subject>(bench: &Bench<S>) -> Checked {
     let (universe, side) = (&bench.universe, store::<S>(bench));
     let states = states::<S>(bench, 0).await?;
     let (keys, state) = (S::keys(universe, 0), states.last().cloned().unwrap_or_default());
@@ -293,7 +298,7 @@ async fn strays<S: Subject>(bench: &Bench) -> Checked {
 
 /// A row of the table that decides can be removed and written again under the same version: so it is mended when it says
 /// something else.
-async fn mended<S: Subject>(bench: &Bench) -> Checked {
+async fn mended<S: Subject>(bench: &Bench<S>) -> Checked {
     let (universe, side) = (&bench.universe, store::<S>(bench));
     let states = states::<S>(bench, 0).await?;
     let (keys, state) = (S::keys(universe, 0), states.last().cloned().unwrap_or_default());
@@ -301,6 +306,9 @@ async fn mended<S: Subject>(bench: &Bench) -> Checked {
     for whole in &state {
         let in_tables = answered(side.moving.in_tables(whole).await)?;
         let decides = in_tables.first().ok_or_else(|| Failure::Broken("it stands nowhere".to_owned()))?.table;
+        if !side.moving.is_replaceable(decides) {
+            continue;
+        }
         let of_it = async || rows::<S>(&side.moving, decides, &[whole.key()]).await;
         let is_met = async || of_it().await.map(|rows| !rows.is_empty());
         bench.sees(("met in", decides), true, is_met).await?;
@@ -317,7 +325,7 @@ async fn mended<S: Subject>(bench: &Bench) -> Checked {
 
 /// Many write through the tracked port while somebody copies what is marked. When no mark is left, the copy is what the
 /// store has.
-async fn copied_while_written<S: Subject>(bench: &Bench) -> Checked {
+async fn copied_while_written<S: Subject>(bench: &Bench<S>) -> Checked {
     let (store, copy) = (store::<S>(bench).clone(), model::<S>(bench).clone());
     let racers = RACERS / 4;
     let keys: Vec<Key<S>> = (0..racers).flat_map(|n| S::keys(&bench.universe, n)).collect();
@@ -363,7 +371,7 @@ async fn copy_marked<S: Subject>(
     Ok(marked.len())
 }
 
-async fn many_puts<S: Subject>(bench: &Bench) -> Checked {
+async fn many_puts<S: Subject>(bench: &Bench<S>) -> Checked {
     let (universe, side) = (&bench.universe, store::<S>(bench).clone());
     let states = states::<S>(bench, 0).await?;
     let (keys, newest) = (S::keys(universe, 0), states.last().cloned().unwrap_or_default());

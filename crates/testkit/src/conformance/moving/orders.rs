@@ -17,11 +17,12 @@ use super::{
 pub(super) struct Orders;
 
 /// The way of every order here.
-const MOVES: [OrderStatus; 3] = [OrderStatus::Paid, OrderStatus::Shipped, OrderStatus::Delivered];
+pub(super) const MOVES: [OrderStatus; 3] = [OrderStatus::Paid, OrderStatus::Shipped, OrderStatus::Delivered];
 
 impl Subject for Orders {
     type W = WholeOrder;
     type Port = dyn OrderStore;
+    type Stores = Movables;
 
     const NAME: &'static str = "orders";
     const CHANGES_MAX: usize = MOVES.len();
@@ -52,7 +53,7 @@ impl Subject for Orders {
     }
 }
 
-fn order(universe: &Universe, n: usize) -> Order {
+pub(super) fn order(universe: &Universe, n: usize) -> Order {
     let now = universe.start;
     Order {
         id: universe.order(n),

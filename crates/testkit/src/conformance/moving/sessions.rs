@@ -14,6 +14,7 @@ pub(super) struct Sessions;
 impl Subject for Sessions {
     type W = WholeSession;
     type Port = dyn SessionStore;
+    type Stores = Movables;
 
     const NAME: &'static str = "sessions";
     const CHANGES_MAX: usize = 3;
