@@ -328,8 +328,8 @@ impl Movable<WholeOrder> for Existing {
         self.orders.backlog().await
     }
 
-    async fn mirrored(&self, marks: &[Mark<OrderId>]) -> StoreResult<()> {
-        self.orders.mirrored(marks).await
+    async fn mirrored(&self, marks: &[Mark<OrderId>], read_at: Timestamp) -> StoreResult<()> {
+        self.orders.mirrored(marks, read_at).await
     }
 }
 

@@ -137,7 +137,7 @@ impl Movable<HistoryEntry> for CassandraOrderHistory {
         self.inner.outbox.backlog::<HistoryKey>(&self.inner.link).await
     }
 
-    async fn mirrored(&self, marks: &[Mark<HistoryKey>]) -> StoreResult<()> {
+    async fn mirrored(&self, marks: &[Mark<HistoryKey>], _read_at: Timestamp) -> StoreResult<()> {
         self.inner.outbox.remove(&self.inner.link, marks).await
     }
 
