@@ -158,7 +158,7 @@ async fn lose_each_in_turn(on_dc_loss: &str) {
     for round in 0..number(ROUNDS_VARIABLE, 2) {
         for dc in [1, 0] {
             let when = format!("dc{} is lost, round {round}", dc + 1);
-            println!("{} s: {when}", market.now_ms() / 1_000);
+            eprintln!("{} s: {when}", market.now_ms() / 1_000);
             tokio::task::block_in_place(|| servers.lose(dc));
             let lost_ms = market.now_ms();
             tokio::time::sleep(LASTS).await;
@@ -173,18 +173,18 @@ async fn lose_each_in_turn(on_dc_loss: &str) {
                     assert_eq!(done, 0, "{event} at instance {instance} while {when}");
                 }
             }
-            println!("{} s: it comes back", market.now_ms() / 1_000);
+            eprintln!("{} s: it comes back", market.now_ms() / 1_000);
             tokio::task::block_in_place(|| servers.bring_back(dc));
             goes_on(&market, &BOTH, market.now_ms(), "it is back").await;
             until_all_is_whole(&hosts).await;
-            println!("{} s: all is whole", market.now_ms() / 1_000);
+            eprintln!("{} s: all is whole", market.now_ms() / 1_000);
         }
     }
     until_all_was_tried(&market).await;
     shopping.close().await;
     until_all_is_whole(&hosts).await;
     let open = BOTH.map(|instance| open_at(&market, instance));
-    println!("{} operations, {open:?} of them open", market.operations().len());
+    eprintln!("{} operations, {open:?} of them open", market.operations().len());
     assert_all_is_true(&market).await;
     assert_no_violation(&shop.host).await;
 }
