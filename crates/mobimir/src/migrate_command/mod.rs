@@ -20,7 +20,7 @@ use self::{
 };
 use crate::{client, config::Config, in_runtime, terminal::print};
 
-/// Move orders, their separate history, carts or sessions to another store while the shop sells
+/// Move orders, their history, carts or sessions to another store while the shop sells
 ///
 /// The policy names the other store (`migration_store`), and every instance of the shop runs with `migrations = true`. A migration
 /// goes up and down a ladder of phases: source, dual-write, backfill, verify, read-target, target. It goes on only when
