@@ -21,6 +21,7 @@ pub mod reading;
 pub mod search;
 pub mod secret;
 pub mod session;
+pub mod tasks;
 pub mod time;
 pub mod user;
 pub mod zone;

@@ -1,10 +1,6 @@
 //! What a migration would be, before anybody begins one: how much, how long, how much space. Nothing is written.
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::stream::{self, StreamExt};
 use mobimir_core::{
@@ -13,7 +9,7 @@ use mobimir_core::{
     time::Month,
 };
 use serde::Serialize;
-use tokio::time::{timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// Entities that are looked at, to say something of all.
 const SAMPLE_ENTITIES_MAX: usize = 10_000;
@@ -104,7 +100,7 @@ impl DryRun {
             Err(_) => self.problems.push("the target takes long to say what it has already".to_owned()),
         }
         let started = Instant::now();
-        let ends_at = tokio::time::Instant::now() + PROBE_TIME_MAX;
+        let ends_at = Instant::now() + PROBE_TIME_MAX;
         let asked: Vec<bool> = stream::iter(wholes.iter().take(PROBED_ENTITIES).cloned())
             .map(|whole| async move {
                 // Those that there is no time for say nothing.

@@ -7,13 +7,15 @@ use mobimir_core::{
     invariant::{Invariant, InvariantCounters},
     moving::{Movable, Whole},
     ports::{StoreError, StoreResult},
+    tasks::{Spawn, TokioTasks},
     time::Clock,
 };
 use thiserror::Error;
-use tokio::{task::JoinHandle, time::Instant};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::{
+    environment::{Joined, Planted, run},
     lease::{Followers, Lease, Watch},
     phase::{Control, Event, Phase, Refusal, Seen, Which, Writes, next},
     record::{Notes, Record},
@@ -37,7 +39,8 @@ pub struct Follower {
     invariants: Arc<InvariantCounters>,
     pressure: Arc<dyn Pressure>,
     /// What opens the target, while it takes longer than a beat.
-    preparing: Option<JoinHandle<bool>>,
+    preparing: Option<Joined<bool>>,
+    tasks: Arc<dyn Spawn>,
 }
 
 /// Opens what a migration needs; says whether it could.
@@ -51,6 +54,7 @@ pub struct Controller<W: Whole> {
     clock: Arc<dyn Clock>,
     timing: Timing,
     watch: Watch,
+    planted: Option<Planted>,
 }
 
 #[derive(Debug, Error)]
@@ -90,7 +94,14 @@ impl Follower {
             invariants: Arc::default(),
             pressure: Arc::new(Nobody),
             preparing: None,
+            tasks: Arc::new(TokioTasks),
         }
+    }
+
+    /// Has tasks run there.
+    #[must_use]
+    pub fn with_tasks(self, tasks: Arc<dyn Spawn>) -> Self {
+        Self { tasks, ..self }
     }
 
     /// Counts what it sees of promises kept and broken.
@@ -164,8 +175,8 @@ impl Follower {
 
     /// Not waited for longer than a beat, or the lease would end over it; it goes on beside the next ones.
     async fn is_prepared(&mut self, prepare: &Prepare, record: Record) -> bool {
-        let mut preparing = self.preparing.take().unwrap_or_else(|| tokio::spawn(prepare(record)));
-        match tokio::time::timeout(self.timing.beat, &mut preparing).await {
+        let mut preparing = self.preparing.take().unwrap_or_else(|| run(&*self.tasks, prepare(record)));
+        match tokio::time::timeout(self.timing.beat, preparing.outcome()).await {
             Ok(prepared) => prepared.unwrap_or(false),
             Err(_) => {
                 self.preparing = Some(preparing);
@@ -206,7 +217,13 @@ impl<W: Whole> Controller<W> {
         clock: Arc<dyn Clock>,
         timing: Timing,
     ) -> Self {
-        Self { notes, source, target, clock, timing, watch: Watch::new(&timing) }
+        Self { notes, source, target, clock, timing, watch: Watch::new(&timing), planted: None }
+    }
+
+    /// With a fault that a test puts back.
+    #[must_use]
+    pub fn with_planted(self, planted: Option<Planted>) -> Self {
+        Self { planted, ..self }
     }
 
     /// Who follows the phase that the migration is in.
@@ -323,7 +340,7 @@ impl<W: Whole> Controller<W> {
             }
             _ => Some(0),
         };
-        Ok(Seen {
+        let seen = Seen {
             unconfirmed: followers.behind.len() as u64,
             writes_may_be_late,
             source_backlog,
@@ -331,7 +348,15 @@ impl<W: Whole> Controller<W> {
             mirror_is_late,
             dead_letters,
             shadow_differences,
-        })
+        };
+        Ok(self.with_fault(seen))
+    }
+
+    fn with_fault(&self, seen: Seen) -> Seen {
+        match self.planted {
+            Some(Planted::UnconfirmedPhaseLeft) => Seen { unconfirmed: 0, writes_may_be_late: false, ..seen },
+            _ => seen,
+        }
     }
 }
 

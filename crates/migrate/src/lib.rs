@@ -9,11 +9,13 @@
 //! - [`service`]: all of it for one entity in one process, with what operators ask for;
 //! - [`backfill`] copies the past, [`verify`] compares and mends, each as a [`job`] that can be stopped and goes on, at a
 //!   [`pace`] that is measured; [`throttle`] makes them give way to shoppers; [`dead_letters`]: what could not be copied;
-//! - [`shadow`]: shoppers' reads, asked of both stores before the switch; [`dry_run`]: what a migration would be.
+//! - [`shadow`]: shoppers' reads, asked of both stores before the switch; [`dry_run`]: what a migration would be;
+//! - [`environment`]: where time and tasks come from.
 
 pub mod backfill;
 pub mod dead_letters;
 pub mod dry_run;
+pub mod environment;
 pub mod follow;
 pub mod job;
 pub mod lease;

@@ -15,6 +15,7 @@ use mobimir_core::{
 };
 
 use crate::{
+    environment::{Environment, Halfway, Planted},
     mirror::Mirror,
     phase::{Phase, Which},
     shadow::{Question, Shadow, Told},
@@ -25,7 +26,7 @@ use crate::{
 pub struct Migrating<W: Whole, P: ?Sized> {
     source: Side<W, P>,
     standing: Arc<Standing>,
-    clock: Arc<dyn Clock>,
+    environment: Environment,
     shadow: Arc<Shadow>,
     /// Known when a migration is.
     other: OnceLock<Other<W, P>>,
@@ -45,8 +46,12 @@ pub type MigratingSessions = Migrating<WholeSession, dyn SessionStore>;
 impl<W: Whole, P: ?Sized> Migrating<W, P> {
     /// An entity that stays where it is until it is known where it goes.
     pub fn new(source: Side<W, P>, standing: Arc<Standing>, clock: Arc<dyn Clock>) -> Self {
+        Self::in_environment(source, standing, Environment::system(clock))
+    }
+
+    pub fn in_environment(source: Side<W, P>, standing: Arc<Standing>, environment: Environment) -> Self {
         let shadow = Shadow::new(0);
-        Self { source, standing, clock, shadow, other: OnceLock::new() }
+        Self { source, standing, environment, shadow, other: OnceLock::new() }
     }
 
     /// With a share of reads asked of both stores before the switch.
@@ -58,10 +63,10 @@ impl<W: Whole, P: ?Sized> Migrating<W, P> {
     /// Where the entity goes. It cannot go anywhere else as long as this process lives.
     pub fn set_target(&self, target: Side<W, P>) {
         self.other.get_or_init(|| {
-            let (source, clock) = (self.source.moving.clone(), self.clock.clone());
+            let (source, environment) = (self.source.moving.clone(), self.environment.clone());
             Other {
-                to_target: Mirror::new(source.clone(), target.moving.clone(), clock.clone()),
-                to_source: Mirror::new(target.moving.clone(), source, clock),
+                to_target: Mirror::new(source.clone(), target.moving.clone(), environment.clone()),
+                to_source: Mirror::new(target.moving.clone(), source, environment),
                 target,
             }
         });
@@ -88,6 +93,10 @@ impl<W: Whole, P: ?Sized> Migrating<W, P> {
             what: "the store that the data is moving to has not been opened yet".to_owned(),
             source: None,
         })
+    }
+
+    pub fn environment(&self) -> &Environment {
+        &self.environment
     }
 
     pub fn standing(&self) -> &Arc<Standing> {
@@ -118,8 +127,8 @@ impl<W: Whole, P: ?Sized> Migrating<W, P> {
         let Some(turn) = self.shadow.turn() else { return };
         let Ok(target) = self.side(Which::Target) else { return };
         let sides = [self.source.clone(), target.clone()];
-        let question = Question { what, read, sides, clock: self.clock.clone() };
-        tokio::spawn(self.shadow.clone().ask(turn, answer.told(), question));
+        let question = Question { what, read, sides, clock: self.environment.clock.clone() };
+        self.environment.spawn(self.shadow.clone().ask(turn, answer.told(), question));
     }
 
     /// Runs a write of these keys in the store that decides now, and has them copied if that is so.
@@ -144,31 +153,36 @@ impl<W: Whole, P: ?Sized> Migrating<W, P> {
                 return Err(error);
             }
         };
-        let port = if permit.mirrored { &side.tracked } else { &side.port };
+        let plants = |fault| self.environment.plants(fault);
+        let is_marked = permit.mirrored
+            && !plants(Planted::WritesNotMarked)
+            && !(plants(Planted::TargetNotMirrored) && permit.store == Which::Target);
+        let port = if is_marked { &side.tracked } else { &side.port };
         // Also what failed is copied: it may have happened. What did not has left no mark, and copying it
         // does no harm. While the other store is not open here, its mark is what others find it by. It is
         // done all the same.
-        let mirror = if permit.mirrored { self.mirror_of(permit.store).ok().cloned() } else { None };
+        let is_mirrored = permit.mirrored && (is_marked || plants(Planted::WritesNotMarked));
+        let mirror = if is_mirrored { self.mirror_of(permit.store).ok().cloned() } else { None };
         // Nobody waits in a handover for longer than this, so no write may take longer.
         let work = tokio::time::timeout(self.standing.write_timeout(), work(port.clone()));
-        let written = tokio::spawn(reading::under(reading::current(), async move {
+        let keeps_unknown = plants(Planted::UnknownKeepsPermit);
+        let mut written = self.environment.run(reading::under(reading::current(), async move {
             let answer =
                 work.await.unwrap_or_else(|_| Err(given_up("a write took too long and was given up")));
             if let Some(mirror) = mirror {
                 keys.into_iter().for_each(|key| mirror.written(key));
             }
             match answer {
+                Err(StoreError::Unknown { .. }) if keeps_unknown => std::mem::forget(permit),
                 Err(StoreError::Unknown { .. }) => permit.unanswered(),
                 _ => permit.answered(),
             }
             answer
         }));
-        match written.await {
+        match written.outcome().await {
             Ok(answer) => answer,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => Err(given_up("a write was given up because the process ends")),
-            },
+            Err(Halfway::Panicked(panic)) => std::panic::resume_unwind(panic),
+            Err(Halfway::Dropped) => Err(given_up("a write was given up because the process ends")),
         }
     }
 }
@@ -178,6 +192,7 @@ fn given_up(what: &str) -> StoreError {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a unit test has a runtime of its own")]
 mod tests {
     use std::time::Duration;
 

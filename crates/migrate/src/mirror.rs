@@ -15,9 +15,10 @@ use std::{
 use mobimir_core::{
     moving::{Found, Movable, Whole},
     ports::{StoreError, StoreResult},
-    time::Clock,
 };
 use tokio::{sync::Semaphore, task::JoinSet};
+
+use crate::environment::{Environment, Planted};
 
 /// Entities that one instance copies at the same time.
 const COPIED_AT_ONCE: usize = 32;
@@ -30,7 +31,7 @@ const STUCK_ENTITIES_MAX: usize = 50_000;
 pub struct Mirror<W: Whole> {
     from: Arc<dyn Movable<W>>,
     to: Arc<dyn Movable<W>>,
-    clock: Arc<dyn Clock>,
+    environment: Environment,
     turns: Arc<Semaphore>,
     /// Keys that are being copied by this instance.
     busy: Mutex<HashSet<W::Key>>,
@@ -50,11 +51,11 @@ pub struct Reconciled {
 }
 
 impl<W: Whole> Mirror<W> {
-    pub fn new(from: Arc<dyn Movable<W>>, to: Arc<dyn Movable<W>>, clock: Arc<dyn Clock>) -> Arc<Self> {
+    pub fn new(from: Arc<dyn Movable<W>>, to: Arc<dyn Movable<W>>, environment: Environment) -> Arc<Self> {
         Arc::new(Self {
             from,
             to,
-            clock,
+            environment,
             turns: Arc::new(Semaphore::new(COPIED_AT_ONCE)),
             busy: Mutex::default(),
             waiting: AtomicU64::new(0),
@@ -71,7 +72,7 @@ impl<W: Whole> Mirror<W> {
         }
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let mirror = self.clone();
-        tokio::spawn(async move {
+        self.environment.spawn(async move {
             let turn = mirror.turns.acquire().await;
             mirror.waiting.fetch_sub(1, Ordering::Relaxed);
             if turn.is_ok()
@@ -99,7 +100,10 @@ impl<W: Whole> Mirror<W> {
         let read_at = self.clock.now();
         let Found { whole, marks } = self.from.whole(key).await?;
         if let Some(whole) = whole {
-            self.to.put(vec![whole], self.clock.now()).await?;
+            let put = self.to.put(vec![whole], self.environment.clock.now()).await;
+            if !self.environment.plants(Planted::MarkRemovedAfterFailedCopy) {
+                put?;
+            }
         }
         if marks.is_empty() { Ok(()) } else { self.from.mirrored(&marks, read_at).await }
     }

@@ -258,6 +258,7 @@ fn unavailable(what: &str) -> StoreError {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a unit test has a runtime of its own")]
 mod tests {
     use mobimir_core::time::{ManualClock, Timestamp};
 

@@ -154,10 +154,12 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Migration for Entity<W, P> {
 
     async fn run(self: Arc<Self>) {
         let standing = self.migrating.standing().clone();
+        let environment = self.migrating.environment();
         let mut follower =
             Follower::new(self.notes.clone(), standing, self.instance, self.timing, &self.home)
                 .counting_in(self.invariants.clone())
-                .feeling(self.pressure.clone());
+                .feeling(self.pressure.clone())
+                .with_tasks(environment.tasks.clone());
         let entity = self.clone();
         let follow = follower.run(Box::new(move |record| {
             let entity = entity.clone();
@@ -220,7 +222,8 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
             let [source, target] = [Which::Source, Which::Target].map(|which| self.migrating.side(which));
             let (source, target) = (source?.moving.clone(), target?.moving.clone());
             let (notes, clock) = (self.notes.clone(), self.clock.clone());
-            *held = Some(Controller::new(notes, source, target, clock, self.timing));
+            let controller = Controller::new(notes, source, target, clock, self.timing);
+            *held = Some(controller.with_planted(self.migrating.environment().planted));
         }
         tokio::sync::MutexGuard::try_map(held, Option::as_mut).map_err(|_| StoreError::Unavailable {
             what: "the migration cannot be looked at".to_owned(),

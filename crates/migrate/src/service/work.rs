@@ -10,15 +10,13 @@ use mobimir_core::{
     time::Timestamp,
 };
 use serde::{Deserialize, Serialize};
-use tokio::{
-    task::JoinHandle,
-    time::{Instant, sleep},
-};
+use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::{Entity, Migration};
 use crate::{
     backfill::{Backfill, Months, Selection},
+    environment::Joined,
     follow::MoveError,
     job::{Ended, Progress},
     phase::{Event, Phase, Which},
@@ -47,7 +45,7 @@ impl Worker {
 struct Running {
     what: Wanted,
     progress: Arc<Progress>,
-    task: JoinHandle<StoreResult<Done>>,
+    task: Joined<StoreResult<Done>>,
 }
 
 impl Drop for Running {
@@ -195,7 +193,7 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
                 return Some(running);
             }
             let what = running.what;
-            match (&mut running.task).await {
+            match running.task.outcome().await {
                 Ok(Ok(done)) => {
                     if let Err(error) = self.report(record, what, done).await {
                         tracing::info!(%error, entity = self.entity(), "the report was not taken");
@@ -204,7 +202,7 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
                 Ok(Err(error)) => {
                     tracing::warn!(%error, entity = self.entity(), "the work has to be taken up again");
                 }
-                Err(error) => tracing::error!(%error, "the work ended halfway"),
+                Err(_) => tracing::error!(entity = self.entity(), "the work ended halfway"),
             }
             return None;
         }
@@ -212,7 +210,7 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
     }
 
     fn begin(&self, record: &Record, what: Wanted, everybody: &Arc<Everybody>) -> StoreResult<Running> {
-        let progress = Arc::<Progress>::default();
+        let (progress, environment) = (Arc::<Progress>::default(), self.migrating.environment());
         let moving = |which| Ok(self.migrating.side(which)?.moving.clone());
         let sides: [StoreResult<Arc<dyn Movable<W>>>; 2] = [moving(Which::Source), moving(Which::Target)];
         let [source, target] = sides;
@@ -229,7 +227,7 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
                 into_nothing: record.into_nothing,
             };
             let run = backfill.run(name, number, progress.clone());
-            tokio::spawn(async move { run.await.map(Done::Copied) })
+            environment.run(async move { run.await.map(Done::Copied) })
         };
         let compare = |purpose, number, reversed: bool| {
             let (one, other) = if reversed { (&target, &source) } else { (&source, &target) };
@@ -244,7 +242,7 @@ impl<W: Whole, P: ?Sized + Send + Sync + 'static> Entity<W, P> {
                 is_forward: !reversed,
             };
             let run = comparison.run(progress.clone());
-            tokio::spawn(async move { run.await.map(Done::Compared) })
+            environment.run(async move { run.await.map(Done::Compared) })
         };
         let task = match what {
             Wanted::Backfill { epoch } => backfill(None, "backfill", epoch),

@@ -5,6 +5,8 @@
 //! That the promises hold would mean little if they could not be broken. So every gate is taken away once, and then the checker
 //! has to find out.
 
+#![expect(clippy::disallowed_methods, reason = "says how long it took")]
+
 mod actions;
 mod promises;
 mod rules;

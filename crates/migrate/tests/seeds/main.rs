@@ -2,6 +2,8 @@
 //! a migrator that is, too. Every run follows from its seed; a failure names it, and
 //! `MOBIMIR_MIGRATION_SEED=<seed> cargo test -p mobimir-migrate --test seeds` runs it alone.
 
+#![expect(clippy::disallowed_methods, reason = "the runtime of a seed is its own")]
+
 mod busy;
 mod chance;
 mod faulty;
