@@ -6,6 +6,10 @@ use std::sync::{
 };
 
 use mobimir_core::{entropy::Entropy, invariant::Invariant, ports::Stores};
+use mobimir_migrate::{
+    follow::MoveError,
+    service::{Action, Status},
+};
 use mobimir_shop::{
     Shop, ShopSettings,
     environment::{BlockingTask, Environment, Spawn, Task},
@@ -17,6 +21,7 @@ use tokio::{sync::oneshot, task::AbortHandle};
 use crate::{
     cassandra::{Carts, Orders, Ring, Sessions},
     clock::InstanceClock,
+    migration::{Homes, Service},
     mongodb::ReplicaSet,
     network::Network,
     world::{World, lock},
@@ -34,7 +39,7 @@ pub struct Instance {
     running: Mutex<Option<Running>>,
     stands_still: AtomicBool,
     /// Of the runs that have ended, what each counted.
-    counted: Mutex<Vec<Shop>>,
+    counted: Mutex<Vec<Running>>,
 }
 
 #[derive(Clone)]
@@ -42,6 +47,7 @@ struct Running {
     shop: Shop,
     network: Network,
     tasks: Arc<InstanceTasks>,
+    migration: Option<Service>,
 }
 
 /// What a client hears of an instance.
@@ -79,24 +85,46 @@ impl Instance {
         let entropy: Arc<dyn Entropy> = Arc::new(self.world.clone());
         let environment = Environment::new(self.clock.clone(), entropy, tasks.clone());
         let mongodb = self.set.reached_by(network.clone());
-        let stores = Stores {
+        let carts = Carts::new(self.ring.clone(), network.clone(), environment.clone());
+        let orders = Orders::open(self.ring.clone(), network.clone(), &environment);
+        let sessions = Sessions::new(self.ring.clone(), network.clone(), environment.clone());
+        let mut stores = Stores {
             products: mongodb.clone(),
-            users: mongodb,
-            carts: Arc::new(Carts::new(self.ring.clone(), network.clone(), environment.clone())),
-            orders: Arc::new(Orders::open(self.ring.clone(), network.clone(), &environment)),
-            sessions: Arc::new(Sessions::new(self.ring.clone(), network.clone(), environment.clone())),
+            users: mongodb.clone(),
+            carts: Arc::new(carts.clone()),
+            orders: Arc::new(orders.clone()),
+            sessions: Arc::new(sessions.clone()),
         };
+        let homes = Homes {
+            world: &self.world,
+            set: &self.set,
+            ring: &self.ring,
+            network: &network,
+            environment: &environment,
+            mongodb: &mongodb,
+            carts,
+            orders,
+            sessions,
+        };
+        let migration = homes.let_move(&mut stores);
+        let follows = migration.clone();
         // Cheap passwords: the simulation is not about them.
         let settings = ShopSettings { password_memory_kib: 8, ..ShopSettings::default() };
         let planted = self.world.plan().planted.and_then(|planted| planted.in_shop());
         let faults = planted.map_or_else(Faults::none, Faults::planted);
         let shop = Shop::in_environment(environment, stores, settings, faults);
         let (reconciled, first) = (shop.clone(), shop.clone());
+        if let Some(Service { migration, .. }) = migration.clone() {
+            tasks.spawn(Box::pin(migration.run()));
+        }
         tasks.spawn(Box::pin(async move {
+            if let Some(Service { migration, .. }) = follows {
+                migration.ready().await;
+            }
             first.reconcile_at_start().await;
             run_reconciler(reconciled, std::future::pending()).await;
         }));
-        *lock(&self.running) = Some(Running { shop, network, tasks });
+        *lock(&self.running) = Some(Running { shop, network, tasks, migration });
     }
 
     fn running(&self) -> Option<Running> {
@@ -110,14 +138,18 @@ impl Instance {
     /// How often the shop itself has found an invariant broken.
     pub fn violations(&self, invariant: Invariant) -> u64 {
         let counted = lock(&self.counted).clone();
-        counted.into_iter().chain(self.shop()).map(|shop| shop.invariants().violations(invariant)).sum()
+        let of_run = |run: Running| {
+            let moving = run.migration.map_or(0, |service| service.invariants.violations(invariant));
+            run.shop.invariants().violations(invariant) + moving
+        };
+        counted.into_iter().chain(self.running()).map(of_run).sum()
     }
 
     /// Everything that it was doing ends where it is.
     pub fn crash(&self) {
         if let Some(running) = lock(&self.running).take() {
             running.tasks.abort_all();
-            lock(&self.counted).push(running.shop);
+            lock(&self.counted).push(running);
             self.world.note("instance crashed", self.number);
         }
     }
@@ -180,6 +212,24 @@ impl Instance {
         };
         let patience = std::time::Duration::from_millis(patience_ms);
         match tokio::time::timeout(patience, heard).await {
+            Ok(Ok(answer)) => Heard::Answer(answer),
+            _ => Heard::Nothing,
+        }
+    }
+
+    /// Takes what an operator asks of the migration. That ends where it is when the instance crashes.
+    pub async fn operate(&self, action: Action) -> Heard<Result<Status, MoveError>> {
+        let running = self.running();
+        let Some((running, service)) = running.and_then(|run| run.migration.clone().map(|of| (run, of)))
+        else {
+            return Heard::Refused;
+        };
+        let (tx, rx) = oneshot::channel();
+        running.tasks.spawn(Box::pin(async move {
+            // The operator may have given up.
+            let _ = tx.send(service.migration.act(action).await);
+        }));
+        match tokio::time::timeout(std::time::Duration::from_secs(10), rx).await {
             Ok(Ok(answer)) => Heard::Answer(answer),
             _ => Heard::Nothing,
         }

@@ -11,6 +11,7 @@
 //!   and packed is the code of the real adapter.
 //! - [`instance`]: a shop that crashes, stands still and starts again. [`shoppers`]: clients that ask, hang up
 //!   and come back.
+//! - [`migration`]: an entity that moves from one store to the other meanwhile.
 //! - [`history`]: what each client asked and was answered; [`checker`]: whether all of it can be true.
 //! - [`plan`]: what a seed does, and how a failing one is made smaller.
 //! - [`planted`]: faults that are put back, to see that they are found.
@@ -23,6 +24,7 @@ pub mod checker;
 pub mod clock;
 pub mod history;
 pub mod instance;
+pub mod migration;
 pub mod mongodb;
 pub mod network;
 pub mod plan;

@@ -1,6 +1,8 @@
 //! A replica set of three members. Writes are acknowledged by a majority, reads see what a majority has; a
 //! primary that is lost takes with it what only it had.
 
+mod moving;
+
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
@@ -30,6 +32,8 @@ use mobimir_core::{
     zone::Zone,
 };
 use mobimir_testkit::model::ModelStore;
+
+pub use self::moving::MongoSide;
 
 const MEMBERS: usize = 3;
 const MAJORITY: usize = 2;
@@ -212,7 +216,7 @@ impl ReplicaSet {
             }
             let mut set = lock(&this.set);
             if set.primary == Some(primary) && !set.members[secondary].is_away {
-                let position = set.members[primary].log.iter().position(|entry| entry.number == number);
+                let position = position(&set.members[primary].log, number);
                 set.replicate(primary, secondary, position.map_or(0, |at| at + 1));
                 drop(set);
                 this.tell();
@@ -285,8 +289,7 @@ impl Set {
         lengths.sort_unstable();
         let agreed = lengths[MEMBERS - MAJORITY];
         if agreed > self.committed.entries {
-            let log = self.members[primary].log[..agreed].to_vec();
-            self.committed.catch_up(&log);
+            self.committed.catch_up(&self.members[primary].log[..agreed]);
         }
     }
 
@@ -294,11 +297,16 @@ impl Set {
     fn has(&self, number: u64) -> Option<bool> {
         let primary = self.primary?;
         let log = &self.members[primary].log;
-        match log.iter().position(|entry| entry.number == number) {
+        match position(log, number) {
             Some(at) => (at < self.committed.entries).then_some(true),
             None => Some(false),
         }
     }
+}
+
+/// Where an entry stands in a log. Numbers only rise.
+fn position(log: &[Entry], number: u64) -> Option<usize> {
+    log.binary_search_by_key(&number, |entry| entry.number).ok()
 }
 
 /// The stores as one instance reaches them.

@@ -33,6 +33,8 @@ const LATE_PERMILLE: u64 = 4;
 const PATIENCE_MS: u64 = 2_000;
 /// How late a request may still arrive.
 const LATE_MS_MAX: u64 = 15_000;
+/// The same where something moves: a migration waits for what is late, and must come to its end.
+const LATE_MS_MAX_MOVING: u64 = 5_000;
 /// When the deadline of a checkout is near.
 const NEAR_DEADLINE_MS: (u64, u64) = (14_000, 16_500);
 
@@ -82,7 +84,8 @@ impl Network {
                 sent.note("request late", name);
                 // A decision is likely to meet the one that somebody else takes at the deadline.
                 let near_deadline = name == "checkout_update" && sent.permille(500);
-                let (from, to) = if near_deadline { NEAR_DEADLINE_MS } else { (PATIENCE_MS, LATE_MS_MAX) };
+                let late_max = sent.plan().migration.map_or(LATE_MS_MAX, |_| LATE_MS_MAX_MOVING);
+                let (from, to) = if near_deadline { NEAR_DEADLINE_MS } else { (PATIENCE_MS, late_max) };
                 sent.sleep_ms(from, to).await;
             }
             sent.travel().await;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::planted::PlantedFault;
+use crate::{migration::MovingEntity, planted::PlantedFault};
 
 /// Which kinds of trouble a run may have. All of them, but for a run that is made smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub struct Plan {
     /// What each shopper does, one after the other.
     pub steps: usize,
     pub faults: Trouble,
+    /// What moves from one store to the other meanwhile.
+    pub migration: Option<MovingEntity>,
     pub planted: Option<PlantedFault>,
 }
 
@@ -62,7 +64,8 @@ impl Trouble {
 
 impl Plan {
     pub fn of(seed: u64) -> Self {
-        Self { seed, instances: 3, shoppers: 4, steps: 14, faults: Trouble::ALL, planted: None }
+        let migration = MovingEntity::of_seed(seed);
+        Self { seed, instances: 3, shoppers: 4, steps: 14, faults: Trouble::ALL, migration, planted: None }
     }
 
     pub fn with(self, planted: PlantedFault) -> Self {
@@ -72,6 +75,9 @@ impl Plan {
     /// Smaller plans of the same seed, the smallest steps last.
     pub fn smaller(&self) -> Vec<Self> {
         let mut plans = Vec::new();
+        if self.migration.is_some() {
+            plans.push(Self { migration: None, ..*self });
+        }
         for shoppers in 1..self.shoppers {
             plans.push(Self { shoppers, ..*self });
         }
@@ -95,6 +101,7 @@ impl Plan {
     /// As it is written by `Display`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut plan = Self::of(0);
+        let mut migration = None;
         for word in text.split_whitespace() {
             let (name, value) = word.split_once('=').unwrap_or(("seed", word));
             let number = || value.parse::<u64>().map_err(|_| format!("expected a number, got {word:?}"));
@@ -103,6 +110,13 @@ impl Plan {
                 "instances" => plan.instances = number()?.clamp(1, 16) as usize,
                 "shoppers" => plan.shoppers = number()?.clamp(1, 64) as usize,
                 "steps" => plan.steps = number()?.clamp(1, 10_000) as usize,
+                "migration" => {
+                    let entity = MovingEntity::ALL.into_iter().find(|entity| entity.name() == value);
+                    if entity.is_none() && value != "none" {
+                        return Err(format!("nothing that moves is called {value:?}"));
+                    }
+                    migration = Some(entity);
+                }
                 "without" => {
                     for name in value.split(',') {
                         let switch = Trouble::SWITCHES.iter().find(|(known, _)| *known == name);
@@ -116,19 +130,23 @@ impl Plan {
                 }
                 _ => {
                     return Err(format!(
-                        "expected seed, instances, shoppers, steps, without or planted, got {word:?}"
+                        "expected seed, instances, shoppers, steps, migration, without or planted, got {word:?}"
                     ));
                 }
             }
         }
+        plan.migration = migration.unwrap_or_else(|| MovingEntity::of_seed(plan.seed));
         Ok(plan)
     }
 }
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, instances, shoppers, steps, mut faults, planted } = *self;
+        let Self { seed, instances, shoppers, steps, mut faults, migration, planted } = *self;
         write!(f, "seed={seed} instances={instances} shoppers={shoppers} steps={steps}")?;
+        if migration != MovingEntity::of_seed(seed) {
+            write!(f, " migration={}", migration.map_or("none", MovingEntity::name))?;
+        }
         let off = Trouble::SWITCHES.iter().filter(|(_, switch)| !*switch(&mut faults));
         let off: Vec<&str> = off.map(|(name, _)| *name).collect();
         if !off.is_empty() {
@@ -148,7 +166,7 @@ mod tests {
         for plan in plans.iter().flat_map(|plan| [vec![*plan], plan.smaller()].concat()) {
             assert_eq!(Plan::parse(&plan.to_string()), Ok(plan), "{plan}");
         }
-        for bad in ["seed=x", "seed=1 without=rain", "planted=nothing", "speed=1"] {
+        for bad in ["seed=x", "seed=1 without=rain", "planted=nothing", "migration=stock", "speed=1"] {
             assert!(Plan::parse(bad).is_err(), "{bad}");
         }
     }

@@ -1,24 +1,36 @@
-//! Faults that can be put back, in the shop or in the stores. Each has to be found.
+//! Faults that can be put back, in the shop, in the stores or in a migration. Each has to be found.
 
+use mobimir_migrate::environment as migration;
 use mobimir_shop::faults::Planted;
 
 macro_rules! planted {
-    (stores { $($store:ident $store_name:literal),+ $(,)? } shop { $($shop:ident $shop_name:literal),+ $(,)? }) => {
+    (
+        stores { $($store:ident $store_name:literal),+ $(,)? }
+        shop { $($shop:ident $shop_name:literal),+ $(,)? }
+        migration { $($migration:ident $migration_name:literal),+ $(,)? }
+    ) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum PlantedFault {
             $($store,)+
             Shop(Planted),
+            Migration(migration::Planted),
         }
 
         impl PlantedFault {
-            pub const ALL: [PlantedFault; [$($store_name,)+ $($shop_name,)+].len()] =
-                [$(Self::$store,)+ $(Self::Shop(Planted::$shop),)+];
+            pub const ALL: [PlantedFault; [$($store_name,)+ $($shop_name,)+ $($migration_name,)+].len()] = [
+                $(Self::$store,)+
+                $(Self::Shop(Planted::$shop),)+
+                $(Self::Migration(migration::Planted::$migration),)+
+            ];
 
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$store => $store_name,)+
                     Self::Shop(planted) => match planted {
                         $(Planted::$shop => $shop_name,)+
+                    },
+                    Self::Migration(planted) => match planted {
+                        $(migration::Planted::$migration => $migration_name,)+
                     },
                 }
             }
@@ -46,6 +58,8 @@ planted! {
         MovedUnconditionally "moved-unconditionally",
         TokenUsedWithoutDecision "token-used-without-decision",
         SessionUpdatedUnconditionally "session-updated-unconditionally",
+        CopiedWithoutVersion "copied-without-version",
+        MarkOfLaterWriteRemoved "mark-of-later-write-removed",
     }
     shop {
         CartOrderedWithoutClaim "cart-ordered-without-claim",
@@ -73,12 +87,26 @@ planted! {
         SoldBeforeCommit "sold-before-commit",
         UnknownTakenForDone "unknown-taken-for-done",
     }
+    migration {
+        UnconfirmedPhaseLeft "unconfirmed-phase-left",
+        UnknownKeepsPermit "unknown-keeps-permit",
+        MarkRemovedAfterFailedCopy "mark-removed-after-failed-copy",
+        WritesNotMarked "writes-not-marked",
+        TargetNotMirrored "target-not-mirrored",
+    }
 }
 
 impl PlantedFault {
     pub fn in_shop(self) -> Option<Planted> {
         match self {
             Self::Shop(planted) => Some(planted),
+            _ => None,
+        }
+    }
+
+    pub fn in_migration(self) -> Option<migration::Planted> {
+        match self {
+            Self::Migration(planted) => Some(planted),
             _ => None,
         }
     }

@@ -23,6 +23,7 @@ use crate::{
     checker::{self, FinalOrder, FinalState, FinalStock, Limits, Violation},
     history::{Call, Operation},
     instance::Instance,
+    migration,
     mongodb::{BUDGET_MS, ReplicaSet},
     plan::Plan,
     shoppers::{Market, Operator, PASSWORD, Shopper, zone},
@@ -103,6 +104,7 @@ async fn simulate(plan: Plan) -> Report {
     let operator = Operator { market: market.clone(), client: plan.shoppers };
     clients.push(tokio::spawn(operator.work(plan.steps)));
     let trouble = tokio::spawn(make_trouble(world.clone(), instances.clone(), set.clone(), ring.clone()));
+    let (operations, moving) = migration::begin(&plan, &world, &set, &instances);
     let mut panicked = Vec::new();
     for client in clients {
         if let Err(error) = client.await {
@@ -110,18 +112,22 @@ async fn simulate(plan: Plan) -> Report {
         }
     }
     trouble.abort();
+    moving.iter().for_each(tokio::task::JoinHandle::abort);
     world.set_calm(true);
     for instance in &instances {
         if instance.shop().is_none() {
             instance.start_again();
         }
     }
+    let unmoved = operations.finish().await;
     tokio::time::sleep(SETTLING).await;
 
     let operations = market.history.operations();
     let shop = started(&instances[0]);
     let mut violations: Vec<Violation> =
         panicked.into_iter().map(|what| Violation { invariant: "panic", what }).collect();
+    violations.extend(unmoved);
+    violations.extend(lock(world.violations()).clone());
     match final_state(&shop, &market, &operations, &initial).await {
         Ok((end, left)) => {
             let limits = Limits {

@@ -11,7 +11,7 @@ use std::{
 use mobimir_core::{entropy::Entropy, random::Random, time::Timestamp};
 use tokio::{sync::Notify, time::Instant};
 
-use crate::plan::Plan;
+use crate::{checker::Violation, plan::Plan};
 
 /// When every simulation begins. A few minutes before midnight, so that days change.
 const START_MS: i64 = 1_764_373_200_000;
@@ -28,6 +28,7 @@ struct Inner {
     random: Mutex<Random>,
     trace: Mutex<DefaultHasher>,
     tally: Mutex<BTreeMap<&'static str, u64>>,
+    violations: Mutex<Vec<Violation>>,
     /// Nothing goes wrong at the beginning, and in the end, so that what is left can be settled.
     is_calm: Mutex<bool>,
     verbose: bool,
@@ -43,6 +44,7 @@ impl World {
             random: Mutex::new(random),
             trace: Mutex::new(DefaultHasher::new()),
             tally: Mutex::default(),
+            violations: Mutex::default(),
             is_calm: Mutex::new(true),
             verbose: std::env::var_os("MOBIMIR_SIMULATION_TRACE").is_some(),
         };
@@ -118,6 +120,11 @@ impl World {
         if self.inner.verbose {
             eprintln!("{at:>8} {event} {details}");
         }
+    }
+
+    /// What was found broken while it happened.
+    pub fn violations(&self) -> &Mutex<Vec<Violation>> {
+        &self.inner.violations
     }
 
     pub fn tally(&self) -> BTreeMap<&'static str, u64> {

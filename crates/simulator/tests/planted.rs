@@ -5,6 +5,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
+use mobimir_migrate::environment as migration;
 use mobimir_shop::faults::Planted;
 use mobimir_simulator::{
     plan::Plan,
@@ -18,7 +19,7 @@ use mobimir_simulator::{
 const RECORDED: &[(PlantedFault, u64)] = &[
     (PlantedFault::AcknowledgedByPrimaryAlone, 1),
     (PlantedFault::StockReadFromSecondary, 1),
-    (PlantedFault::BudgetIgnored, 32),
+    (PlantedFault::BudgetIgnored, 33),
     (PlantedFault::CheckoutUpdatedUnconditionally, 0),
     (PlantedFault::ClaimSetUnconditionally, 0),
     (PlantedFault::WrittenToOneReplica, 10),
@@ -39,8 +40,8 @@ const RECORDED: &[(PlantedFault, u64)] = &[
     (PlantedFault::Shop(Planted::ClaimTakenFromOpenCheckout), 0),
     (PlantedFault::Shop(Planted::CartKeptAfterOrder), 0),
     (PlantedFault::Shop(Planted::RememberedSessionRefuses), 4),
-    (PlantedFault::Shop(Planted::RememberedSessionGoesBack), 86),
-    (PlantedFault::Shop(Planted::SessionsRememberedTooLong), 2),
+    (PlantedFault::Shop(Planted::RememberedSessionGoesBack), 123),
+    (PlantedFault::Shop(Planted::SessionsRememberedTooLong), 20),
     (PlantedFault::Shop(Planted::DeadlinesByOwnClock), 3),
     (PlantedFault::Shop(Planted::AbortWithoutWinning), 840),
     (PlantedFault::Shop(Planted::AbortBeforeDeadline), 1),
@@ -49,15 +50,22 @@ const RECORDED: &[(PlantedFault, u64)] = &[
     (PlantedFault::Shop(Planted::RequestNotCompared), 0),
     (PlantedFault::Shop(Planted::GuestKeptOpen), 4),
     (PlantedFault::Shop(Planted::NoLastCheckOfMerge), 18),
-    (PlantedFault::Shop(Planted::LateGuestNotFollowed), 38),
+    (PlantedFault::Shop(Planted::LateGuestNotFollowed), 44),
     (PlantedFault::Shop(Planted::MergeRenamesChanges), 0),
     (PlantedFault::Shop(Planted::SetLeavesEarlier), 0),
     (PlantedFault::Shop(Planted::ClearedAgainLater), 55),
     (PlantedFault::Shop(Planted::CancelledWithoutDecision), 9),
-    (PlantedFault::Shop(Planted::PricesReadAfterComparison), 8),
+    (PlantedFault::Shop(Planted::PricesReadAfterComparison), 36),
     (PlantedFault::Shop(Planted::ReusedTokenEndsNothing), 0),
     (PlantedFault::Shop(Planted::SoldBeforeCommit), 0),
     (PlantedFault::Shop(Planted::UnknownTakenForDone), 0),
+    (PlantedFault::CopiedWithoutVersion, 20),
+    (PlantedFault::MarkOfLaterWriteRemoved, 20),
+    (PlantedFault::Migration(migration::Planted::UnconfirmedPhaseLeft), 2),
+    (PlantedFault::Migration(migration::Planted::UnknownKeepsPermit), 62),
+    (PlantedFault::Migration(migration::Planted::MarkRemovedAfterFailedCopy), 86),
+    (PlantedFault::Migration(migration::Planted::WritesNotMarked), 8),
+    (PlantedFault::Migration(migration::Planted::TargetNotMirrored), 8),
 ];
 /// So many others are tried where the recorded one does not find its fault any more.
 const SEEDS_MAX: u64 = 2_000;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mobimir_core::{
     cart::{self, CartChange, Owner, StoredCart},
-    id::{self, ChangeId},
+    id::ChangeId,
     moving::WholeCart,
     time::{Timestamp, Version},
 };
@@ -125,9 +125,9 @@ impl Gathered {
     }
 
     /// How to make the cart what a copy says, whatever it was.
-    pub fn replacement(&self, copy: &WholeCart, now: Timestamp) -> Plan {
+    pub fn replacement(&self, copy: &WholeCart, now: Timestamp, packed_id: ChangeId) -> Plan {
         let WholeCart { owner, cart, version } = copy;
-        let packed = cart::pack(ChangeId(id::fresh(now)), *owner, &cart.changes, now);
+        let packed = cart::pack(packed_id, *owner, &cart.changes, now);
         Plan {
             expected: self.packed_id,
             packed,
@@ -320,7 +320,7 @@ mod tests {
         let rows = vec![row(1, 0, 100, 1), row(2, 50, 100, 2), row(3, 900, 100, 4)];
         let copied = Gathered::of(vec![row(8, 800, 500, 5), row(9, 910, 700, 6)]).cart().unwrap();
         let copy = WholeCart { owner: OWNER, cart: copied.clone(), version: Version(77_777) };
-        let plan = Gathered::of(rows).replacement(&copy, at(1_000));
+        let plan = Gathered::of(rows).replacement(&copy, at(1_000), PACKED);
         assert_eq!(plan.removed.len(), 3);
         let whole = Gathered::of(vec![packed_row(plan)]).whole(OWNER).unwrap();
         assert_eq!((whole.version, whole.cart.created_at), (copy.version, copied.created_at));

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use mobimir_core::{
     cart::Owner,
+    id::{self, ChangeId},
     moving::{
         Backlog, CartSide, Facts, Found, InTable, Mark, Movable, Place, Range, Row, Rows, Scanned, Side,
         Whole, WholeCart,
@@ -249,7 +250,7 @@ impl Inner {
                 let Some(stored) = gathered.whole(owner) else { return Ok(()) };
                 return self.list(&stored).await;
             }
-            let plan = gathered.replacement(copy, now);
+            let plan = gathered.replacement(copy, now, ChangeId(id::fresh(now)));
             if let Decided::Applied = self.carry_out(owner, plan).await? {
                 self.remove_fresh(owner, &gathered).await?;
                 let touched_at = copy.cart.updated_at;

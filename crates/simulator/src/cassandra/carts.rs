@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use mobimir_cassandra::{Gathered, PackPlan, StoredRow};
 use mobimir_core::{
     cart::{CartChange, CartPosition, Effect, Owner, StoredCart},
-    id::ChangeId,
+    id::{ChangeId, SessionId, UserId},
     page::Page,
     ports::{CartStore, StoreResult},
     time::Timestamp,
@@ -24,19 +24,19 @@ use crate::{
     world::lock,
 };
 
-const TABLE: &str = "cart_changes";
+pub(super) const TABLE: &str = "cart_changes";
 /// Small, so that carts are packed often.
 const ROWS_MAX: usize = 3;
 const PACKED_ROWS_MAX: usize = 200;
 /// As the adapter has it: more than the clocks of a cluster differ by.
-const PACKED_AFTER_MS: i64 = 60_000;
+pub(super) const PACKED_AFTER_MS: i64 = 60_000;
 
 #[derive(Clone)]
 pub struct Carts {
-    ring: Ring,
-    network: Network,
-    environment: Environment,
-    stamps: Stamps,
+    pub(super) ring: Ring,
+    pub(super) network: Network,
+    pub(super) environment: Environment,
+    pub(super) stamps: Stamps,
     packing: Arc<Mutex<BTreeSet<Owner>>>,
 }
 
@@ -46,7 +46,7 @@ impl Carts {
         Self { ring, network, environment, stamps, packing: Arc::default() }
     }
 
-    async fn rows(&self, owner: Owner) -> StoreResult<Vec<StoredRow>> {
+    pub(super) async fn rows(&self, owner: Owner) -> StoreResult<Vec<StoredRow>> {
         let (ring, partition) = (self.ring.clone(), partition(owner));
         let read = async move { ring.read("cart_read", TABLE, &partition).await };
         Ok(stored(&self.network.call(Kind::Read, "cart_read", read).await?))
@@ -116,7 +116,14 @@ impl Carts {
     }
 }
 
-fn partition(owner: Owner) -> Vec<u8> {
+/// Whose partition it is.
+pub(super) fn owner_of(partition: &[u8]) -> Option<Owner> {
+    let (kind, id) = partition.split_first()?;
+    let id = Uuid::from_slice(id).ok()?;
+    Some(if *kind == 0 { Owner::User(UserId(id)) } else { Owner::Guest(SessionId(id)) })
+}
+
+pub(super) fn partition(owner: Owner) -> Vec<u8> {
     let kind = match owner {
         Owner::User(_) => 0,
         Owner::Guest(_) => 1,
@@ -124,12 +131,12 @@ fn partition(owner: Owner) -> Vec<u8> {
     [&[kind], owner.uuid().as_bytes().as_slice()].concat()
 }
 
-fn row_key(owner: Owner, id: Uuid, written_us: i64) -> Key {
+pub(super) fn row_key(owner: Owner, id: Uuid, written_us: i64) -> Key {
     let row = [id.as_bytes().as_slice(), &written_us.to_be_bytes()].concat();
     Key { table: TABLE, partition: partition(owner), row }
 }
 
-fn stored(rows: &Rows) -> Vec<StoredRow> {
+pub(super) fn stored(rows: &Rows) -> Vec<StoredRow> {
     let row = |cell: &Cell| match &cell.value {
         Some(Value::CartRow(row)) => Some(row.clone()),
         _ => None,

@@ -3,7 +3,9 @@
 //! partition, in the home data centre.
 
 mod carts;
+pub mod moving;
 mod orders;
+mod outbox;
 mod sessions;
 
 use std::{

@@ -19,9 +19,9 @@ use crate::{
     planted::PlantedFault,
 };
 
-const ORDERS: &str = "orders";
-const BY_USER: &str = "orders_by_user";
-const BY_DAY: &str = "orders_by_day";
+pub(super) const ORDERS: &str = "orders";
+pub(super) const BY_USER: &str = "orders_by_user";
+pub(super) const BY_DAY: &str = "orders_by_day";
 const NOTES: &str = "pending_moves";
 /// When a note was left behind by somebody who died.
 const HEAL_AFTER_MS: i64 = 10_000;
@@ -32,8 +32,8 @@ const DECISIONS_MAX: usize = 4;
 
 #[derive(Clone)]
 pub struct Orders {
-    ring: Ring,
-    network: Network,
+    pub(super) ring: Ring,
+    pub(super) network: Network,
     stamps: Stamps,
 }
 
@@ -52,27 +52,40 @@ impl Orders {
         orders
     }
 
-    async fn write(&self, name: &'static str, level: Level, cells: Vec<(Key, Cell)>) -> StoreResult<()> {
+    pub(super) async fn write(
+        &self,
+        name: &'static str,
+        level: Level,
+        cells: Vec<(Key, Cell)>,
+    ) -> StoreResult<()> {
         let ring = self.ring.clone();
         self.network.call(Kind::Write, name, async move { ring.write(name, level, cells).await }).await
     }
 
-    async fn rows(&self, name: &'static str, table: &'static str, partition: Vec<u8>) -> StoreResult<Rows> {
+    pub(super) async fn rows(
+        &self,
+        name: &'static str,
+        table: &'static str,
+        partition: Vec<u8>,
+    ) -> StoreResult<Rows> {
         let ring = self.ring.clone();
         self.network.call(Kind::Read, name, async move { ring.read(name, table, &partition).await }).await
     }
 
-    async fn stored(&self, id: OrderId) -> StoreResult<Option<(Order, Vec<StatusChange>)>> {
+    pub(super) async fn stored(&self, id: OrderId) -> StoreResult<Option<(Order, Vec<StatusChange>)>> {
         Ok(order_of(&self.rows("order_get", ORDERS, id.as_bytes().to_vec()).await?))
     }
 
-    async fn stored_decided(&self, id: OrderId) -> StoreResult<Option<(Order, Vec<StatusChange>)>> {
+    pub(super) async fn stored_decided(
+        &self,
+        id: OrderId,
+    ) -> StoreResult<Option<(Order, Vec<StatusChange>)>> {
         let ring = self.ring.clone();
         let read = async move { ring.read_decided("order_get", ORDERS, id.as_bytes()).await };
         Ok(order_of(&self.network.call(Kind::Read, "order_get", read).await?))
     }
 
-    fn listed(order: &Order) -> Vec<(Key, Cell)> {
+    pub(super) fn listed(order: &Order) -> Vec<(Key, Cell)> {
         let stamp = order.version.0.cast_signed();
         let cell = || Cell::new(stamp, Value::Listed(Box::new(order.clone())));
         vec![
@@ -111,7 +124,7 @@ impl Orders {
     }
 
     /// Writes the lists of orders whose note was left behind.
-    async fn heal(&self) -> StoreResult<()> {
+    pub(super) async fn heal(&self) -> StoreResult<()> {
         let old_us = (self.stamps.now().as_millis() - HEAL_AFTER_MS) * 1_000;
         let given_up_us = (self.stamps.now().as_millis() - GIVEN_UP_AFTER_MS) * 1_000;
         for (key, cell) in self.rows("order_notes", NOTES, Vec::new()).await? {
@@ -171,7 +184,7 @@ impl Orders {
     }
 }
 
-fn order_of(rows: &Rows) -> Option<(Order, Vec<StatusChange>)> {
+pub(super) fn order_of(rows: &Rows) -> Option<(Order, Vec<StatusChange>)> {
     rows.values().find_map(|cell| match &cell.value {
         Some(Value::Order(order, history)) => Some(((**order).clone(), history.clone())),
         _ => None,

@@ -19,18 +19,18 @@ use crate::{
     planted::PlantedFault,
 };
 
-const SESSIONS: &str = "sessions";
-const BY_USER: &str = "sessions_by_user";
-const TOKENS: &str = "refresh_tokens";
-const UNMERGED: &str = "sessions_unmerged";
+pub(super) const SESSIONS: &str = "sessions";
+pub(super) const BY_USER: &str = "sessions_by_user";
+pub(super) const TOKENS: &str = "refresh_tokens";
+pub(super) const UNMERGED: &str = "sessions_unmerged";
 const DECISIONS_MAX: usize = 3;
 
 #[derive(Clone)]
 pub struct Sessions {
-    ring: Ring,
-    network: Network,
-    environment: Environment,
-    stamps: Stamps,
+    pub(super) ring: Ring,
+    pub(super) network: Network,
+    pub(super) environment: Environment,
+    pub(super) stamps: Stamps,
 }
 
 impl Sessions {
@@ -39,13 +39,13 @@ impl Sessions {
         Self { ring, network, environment, stamps }
     }
 
-    async fn write(&self, name: &'static str, cells: Vec<(Key, Cell)>) -> StoreResult<()> {
+    pub(super) async fn write(&self, name: &'static str, cells: Vec<(Key, Cell)>) -> StoreResult<()> {
         let ring = self.ring.clone();
         let write = async move { ring.write(name, Level::LocalQuorum, cells).await };
         self.network.call(Kind::Write, name, write).await
     }
 
-    async fn rows(
+    pub(super) async fn rows(
         &self,
         name: &'static str,
         table: &'static str,
@@ -63,11 +63,15 @@ impl Sessions {
         self.network.call(Kind::Read, name, read).await
     }
 
-    async fn stored(&self, id: SessionId, is_decided: bool) -> StoreResult<Option<(Session, Uuid)>> {
+    pub(super) async fn stored(
+        &self,
+        id: SessionId,
+        is_decided: bool,
+    ) -> StoreResult<Option<(Session, Uuid)>> {
         Ok(session_of(&self.rows("session_get", SESSIONS, id.as_bytes(), is_decided).await?))
     }
 
-    async fn token(&self, hash: SecretHash) -> StoreResult<Option<(RefreshToken, Option<Uuid>)>> {
+    pub(super) async fn token(&self, hash: SecretHash) -> StoreResult<Option<(RefreshToken, Option<Uuid>)>> {
         Ok(token_of(&self.rows("token_get", TOKENS, &hash.0, true).await?))
     }
 
@@ -76,7 +80,7 @@ impl Sessions {
         (Key::new(TOKENS, &token.hash.0, b""), cell)
     }
 
-    fn listed(&self, session: &Session) -> Vec<(Key, Cell)> {
+    pub(super) fn listed(&self, session: &Session) -> Vec<(Key, Cell)> {
         let of_session = || Cell::new(self.stamps.next(), Value::SessionOf(session.id));
         let by_user = session.user().map(|user| Key::new(BY_USER, user.as_bytes(), session.id.as_bytes()));
         let unmerged = matches!(session.state, SessionState::Closed { merged: false, .. })
@@ -85,21 +89,21 @@ impl Sessions {
     }
 }
 
-fn session_of(rows: &Rows) -> Option<(Session, Uuid)> {
+pub(super) fn session_of(rows: &Rows) -> Option<(Session, Uuid)> {
     rows.values().find_map(|cell| match &cell.value {
         Some(Value::Session(session, changed_by)) => Some(((**session).clone(), *changed_by)),
         _ => None,
     })
 }
 
-fn token_of(rows: &Rows) -> Option<(RefreshToken, Option<Uuid>)> {
+pub(super) fn token_of(rows: &Rows) -> Option<(RefreshToken, Option<Uuid>)> {
     rows.values().find_map(|cell| match &cell.value {
         Some(Value::Token(token, used_by)) => Some((*token, *used_by)),
         _ => None,
     })
 }
 
-fn session_cell(session: &Session, changed_by: Uuid, stamp: i64) -> (Key, Cell) {
+pub(super) fn session_cell(session: &Session, changed_by: Uuid, stamp: i64) -> (Key, Cell) {
     let value = Value::Session(Box::new(session.clone()), changed_by);
     (Key::new(SESSIONS, session.id.as_bytes(), b""), Cell::new(stamp, value).until(session.expires_at))
 }

@@ -56,14 +56,18 @@ impl ModelStore {
     /// The separate order history of this store, as a migration sees it.
     pub fn movable_history(&self) -> HistorySide {
         let plain = Arc::new(self.clone());
-        let tracked = Arc::new(Self { is_tracked: true, ..self.clone() });
-        Side { port: plain.clone(), tracked, moving: plain }
+        Side { port: plain.clone(), tracked: Arc::new(self.tracked()), moving: plain }
+    }
+
+    /// This store. What is written through it is marked.
+    pub fn tracked(&self) -> Self {
+        Self { is_tracked: true, ..self.clone() }
     }
 
     /// This store, as a migration sees it.
     pub fn as_movables(&self) -> Movables {
         let plain = Arc::new(self.clone());
-        let tracked = Arc::new(Self { is_tracked: true, ..self.clone() });
+        let tracked = Arc::new(self.tracked());
         Movables {
             orders: Side { port: plain.clone(), tracked: tracked.clone(), moving: plain.clone() },
             carts: Side { port: plain.clone(), tracked: tracked.clone(), moving: plain.clone() },
