@@ -141,7 +141,7 @@ where
         self.stores.read("backlog", |store| at_once(Movable::<W>::backlog(store))).await
     }
 
-    async fn mirrored(&self, marks: &[Mark<W::Key>]) -> StoreResult<()> {
+    async fn mirrored(&self, marks: &[Mark<W::Key>], read_at: Timestamp) -> StoreResult<()> {
         let marks = marks.to_vec();
         let ignores_seals = self.stores.set.world.planted(PlantedFault::MarkOfLaterWriteRemoved);
         let remove = move |store: &ModelStore| {
@@ -151,7 +151,7 @@ where
                 let keys: Vec<W::Key> = marks.iter().map(|mark| mark.key).collect();
                 removed.extend(all.into_iter().filter(|mark| keys.contains(&mark.key)));
             }
-            at_once(Movable::<W>::mirrored(store, &removed))
+            at_once(Movable::<W>::mirrored(store, &removed, read_at))
         };
         self.stores.write("mirrored", remove).await
     }

@@ -171,7 +171,7 @@ impl Movable<WholeCart> for Moving<Carts> {
         self.outbox.backlog::<Owner>().await
     }
 
-    async fn mirrored(&self, marks: &[Mark<Owner>]) -> StoreResult<()> {
+    async fn mirrored(&self, marks: &[Mark<Owner>], _read_at: Timestamp) -> StoreResult<()> {
         self.outbox.remove(marks).await
     }
 

@@ -164,7 +164,7 @@ impl Movable<WholeOrder> for Moving<Orders> {
         self.outbox.backlog::<OrderId>().await
     }
 
-    async fn mirrored(&self, marks: &[Mark<OrderId>]) -> StoreResult<()> {
+    async fn mirrored(&self, marks: &[Mark<OrderId>], _read_at: Timestamp) -> StoreResult<()> {
         self.outbox.remove(marks).await
     }
 

@@ -244,7 +244,7 @@ impl Movable<WholeSession> for Moving<Sessions> {
         self.outbox.backlog::<SessionKey>().await
     }
 
-    async fn mirrored(&self, marks: &[Mark<SessionKey>]) -> StoreResult<()> {
+    async fn mirrored(&self, marks: &[Mark<SessionKey>], _read_at: Timestamp) -> StoreResult<()> {
         self.outbox.remove(marks).await
     }
 
