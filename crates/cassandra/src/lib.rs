@@ -23,7 +23,10 @@ pub use self::{
     carts::{CartOptions, CassandraCarts, Gathered, OrderCovers, PackPlan, StoredRow},
     cluster::{Cluster, ConnectError},
     config::ClusterConfig,
-    link::{DcState, RequestLog, RequestSeen, StatementKind},
+    link::{
+        DcState, Lack, RequestLog, RequestSeen, Rules as DcLossRules, Span, Standing as DcStanding,
+        StatementKind, Variants,
+    },
     orders::{BucketPlan, CassandraOrderHistory, CassandraOrders, OrderOptions},
     partitions::{MeasureError, NodeStat, PartitionReport, PartitionStat, measure},
     sessions::CassandraSessions,

@@ -5,6 +5,8 @@ use std::time::Duration;
 use mobimir_core::ports::StoreError;
 use scylla::errors::{DbError, ExecutionError, RequestAttemptError};
 
+use super::rules::Lack;
+
 #[derive(Debug)]
 pub(crate) struct Failure {
     kind: Kind,
@@ -102,15 +104,19 @@ impl Failure {
         !matches!(self.kind, Kind::Wrong | Kind::NeverSent | Kind::NotTried)
     }
 
+    pub(super) fn lack(&self) -> Lack {
+        Lack { replicas: self.lacks_replicas(), dc: self.lacks_dc() }
+    }
+
     /// Whether replicas were missing, which is what a lost data centre looks like.
-    pub(super) fn lacks_replicas(&self) -> bool {
+    fn lacks_replicas(&self) -> bool {
         matches!(self.kind, Kind::TooFewReplicas | Kind::NoAnswer { of_replicas: true })
     }
 
     /// Whether the one data centre that was asked is lost: nobody there can be reached, or too few replicas
     /// are alive. An answer that is late says nothing of the kind, because the others would be as late with
     /// twice the work.
-    pub(super) fn lacks_dc(&self) -> bool {
+    fn lacks_dc(&self) -> bool {
         matches!(self.kind, Kind::NeverSent | Kind::TooFewReplicas)
     }
 

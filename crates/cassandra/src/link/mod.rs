@@ -14,6 +14,7 @@ mod failure;
 mod log;
 mod meter;
 mod retry;
+mod rules;
 mod statement;
 
 use std::{sync::Arc, time::Duration};
@@ -43,16 +44,16 @@ use crate::{
     stamps::Stamps,
 };
 
-pub use self::{
-    dc::DcState,
-    log::{RequestLog, RequestSeen, StatementKind},
-};
 pub(crate) use self::{
     dc::{Debts, Owed},
     failure::Failure,
     meter::{Meter, Meters},
     retry::NothingDone,
-    statement::{BatchOf, Span, Statement, Variants},
+    statement::{BatchOf, Statement},
+};
+pub use self::{
+    log::{RequestLog, RequestSeen, StatementKind},
+    rules::{DcState, Lack, Rules, Span, Standing, Variants},
 };
 
 /// How often one request is sent in all, if its time allows.

@@ -9,34 +9,11 @@ use scylla::statement::{
     prepared::PreparedStatement,
 };
 
-use super::log::StatementKind;
+use super::{
+    log::StatementKind,
+    rules::{Span, Variants},
+};
 use crate::cluster::{Cluster, ConnectError, Surviving};
-
-/// How a statement is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Variants {
-    /// As the policy says.
-    Usual,
-    /// At LOCAL_QUORUM in the data centre that goes on, because another is lost.
-    Degraded,
-    /// As the policy says, but asking the data centre that went on while another was lost.
-    Surviving,
-    /// At EACH_QUORUM: what is read or written so meets whatever was acknowledged in one data centre alone.
-    Everywhere,
-    /// Reads only: finishes what conditional statements have left open.
-    Serial,
-}
-
-/// What the loss of a data centre is to a level.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Span {
-    /// Needs replicas of the local data centre, and of no other.
-    Local,
-    /// Needs every data centre.
-    Every,
-    /// Does with those that are left.
-    Any,
-}
 
 #[derive(Clone)]
 pub(crate) struct Statement {
@@ -208,16 +185,6 @@ impl BatchOf {
             Variants::Degraded => &self.degraded,
             Variants::Everywhere => &self.everywhere,
             Variants::Usual | Variants::Surviving | Variants::Serial => &self.usual,
-        }
-    }
-}
-
-impl Span {
-    fn of(level: Level, settings: &CassandraSettings) -> Self {
-        match level {
-            level if level.is_local() => Self::Local,
-            level if level.needs_every_dc(&settings.replication) => Self::Every,
-            _ => Self::Any,
         }
     }
 }
