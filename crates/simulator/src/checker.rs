@@ -7,7 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mobimir_core::order::OrderStatus;
 
-use crate::history::{Answer, Call, Customer, Item, Operation};
+use crate::{
+    abandoned::{self, FinalLists},
+    history::{Answer, Call, Customer, Item, Operation},
+    history_only::{self, Owed},
+    reach::DataCentres,
+};
 
 /// What is stored when everything is settled.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +21,12 @@ pub struct FinalState {
     /// Of every key that was asked for, the order, if there is one.
     pub orders: BTreeMap<(Customer, String), Option<FinalOrder>>,
     pub stock: BTreeMap<Item, FinalStock>,
+    /// If instances were in several.
+    pub data_centres: Option<DataCentres>,
+    /// When copies of orders were owed to a separate history.
+    pub owed: Vec<Owed>,
+    /// Where carts are left behind.
+    pub abandoned: Option<FinalLists>,
 }
 
 #[derive(Clone, Debug)]
@@ -72,6 +83,8 @@ pub fn check(operations: &[Operation], end: &FinalState, limits: Limits) -> Vec<
     checker.tokens();
     checker.stock();
     checker.prices();
+    checker.violations.extend(history_only::check(operations, end));
+    checker.violations.extend(abandoned::check(operations, end));
     checker.violations
 }
 
@@ -143,6 +156,20 @@ impl<'a> Checker<'a> {
 
     fn fail(&mut self, invariant: &'static str, what: String) {
         self.violations.push(Violation { invariant, what });
+    }
+
+    /// Whether a read has to see what was acknowledged before it, by one data centre alone.
+    fn sees(&self, acknowledged: &Operation, read: &Operation) -> bool {
+        self.end.data_centres.as_ref().is_none_or(|dcs| dcs.sees(acknowledged, read))
+    }
+
+    fn sees_decided(&self, decided: &Operation, read: &Operation) -> bool {
+        self.end.data_centres.as_ref().is_none_or(|dcs| dcs.sees_decided(decided, read))
+    }
+
+    /// The same of what was acknowledged by every data centre.
+    fn sees_everywhere(&self, read: &Operation) -> bool {
+        self.end.data_centres.as_ref().is_none_or(|dcs| dcs.sees_everywhere(read))
     }
 
     /// ORD-2: one key, one answer, one order, and what was asked for.
@@ -217,7 +244,7 @@ impl<'a> Checker<'a> {
         let placed: Vec<_> = placed.collect();
         for read in self.operations {
             for (acknowledged, customer, order, lines) in &placed {
-                if !acknowledged.is_before(read) {
+                if !acknowledged.is_before(read) || !self.sees_everywhere(read) {
                     continue;
                 }
                 match (&read.call, &read.answer) {
@@ -227,7 +254,7 @@ impl<'a> Checker<'a> {
                         failures.push(format!("order {order} was read as {found:?} by {read:?}"));
                     }
                     (Call::ListOrders { customer: of }, Answer::Orders(listed))
-                        if of == customer && !listed.contains(order) =>
+                        if of == customer && !listed.contains(order) && !self.end.was_owed(order, read) =>
                     {
                         failures.push(format!("order {order} is missing in {read:?}"));
                     }
@@ -266,7 +293,8 @@ impl<'a> Checker<'a> {
                 }
                 let line = (String::from(*to), Some(operator.clone()));
                 let times = history.iter().filter(|at| **at == line).count();
-                let is_certain = operation.is_done() && read.is_none_or(|read| operation.is_before(read));
+                let is_certain = operation.is_done()
+                    && read.is_none_or(|read| operation.is_before(read) && self.sees_everywhere(read));
                 if times > 1 || is_certain && times == 0 || times > 0 && !operation.may_be_done() {
                     failures.push(format!("{times} times in {history:?}: {operation:?}"));
                 }
@@ -295,7 +323,7 @@ impl<'a> Checker<'a> {
                 continue;
             }
             let has_arrived = match guest {
-                None => add.is_done() && until.is_none_or(|read| add.is_before(read)),
+                None => add.is_done() && until.is_none_or(|read| add.is_before(read) && self.sees(add, read)),
                 Some(guest) => {
                     let of_guest = self.merges.get(guest).map_or(&[][..], Vec::as_slice).iter();
                     let merges: Vec<&&Operation> = of_guest
@@ -307,8 +335,13 @@ impl<'a> Checker<'a> {
                     // Of several tries it cannot be told which one moved the cart, and what comes beside the
                     // login is moved a little later; in the end all has arrived.
                     let is_merged = |merge: &&&Operation| {
-                        let at_once =
-                            |read| merges.len() == 1 && merge.is_before(read) && add.is_before(merge);
+                        let at_once = |read| {
+                            merges.len() == 1
+                                && merge.is_before(read)
+                                && add.is_before(merge)
+                                && self.sees(merge, read)
+                                && self.sees(add, merge)
+                        };
                         merge.is_done() && until.is_none_or(at_once)
                     };
                     add.is_done() && merges.iter().any(is_merged)
@@ -376,6 +409,7 @@ impl<'a> Checker<'a> {
                 let put_in = self.put_in(*customer, item, Some(read));
                 let placed_before = |asked: &[&Operation]| {
                     asked.iter().any(|o| matches!(o.answer, Answer::Placed { .. }) && o.is_before(read))
+                        && self.sees_everywhere(read)
                 };
                 let begun = |asked: &[&Operation]| asked.iter().any(|o| o.has_begun_before_the_end_of(read));
                 let most = (put_in.certain + put_in.perhaps).saturating_sub(self.taken(
@@ -401,7 +435,8 @@ impl<'a> Checker<'a> {
         for operation in self.operations {
             match (&operation.call, &operation.answer) {
                 (Call::Present { session, token }, Answer::Refused(_))
-                    if !self.may_be_ended(*session, *token, operation) =>
+                    if !self.may_be_ended(*session, *token, operation)
+                        && self.was_issued_to(*session, *token, operation) =>
                 {
                     failures.push((
                         "SES-3",
@@ -410,8 +445,8 @@ impl<'a> Checker<'a> {
                 }
                 (Call::Present { session, token }, Answer::Done) => {
                     // On the instance that ended it at once, on the others when they look it up again.
-                    let ended = self.ended_ms(*session, *token, None);
-                    let ended_here = self.ended_ms(*session, *token, Some(operation.instance));
+                    let ended = self.ended_ms(*session, *token, None, operation);
+                    let ended_here = self.ended_ms(*session, *token, Some(operation.instance), operation);
                     if ended.is_some_and(|ended| ended + cache_ms < operation.asked_ms)
                         || ended_here.is_some_and(|ended| ended < operation.asked_ms)
                     {
@@ -448,9 +483,31 @@ impl<'a> Checker<'a> {
         })
     }
 
-    /// Since when the token is certainly ended, by this instance or any.
-    fn ended_ms(&self, session: usize, token: usize, by: Option<usize>) -> Option<i64> {
-        let by_it = |operation: &&Operation| by.is_none_or(|instance| operation.instance == instance);
+    /// Whether the session or token that was given out has to be known where it is presented.
+    fn was_issued_to(&self, session: usize, token: usize, presented: &Operation) -> bool {
+        let issued = self.operations.iter().find(|operation| match &operation.call {
+            Call::LogIn { session: of } => *of == session && token == 0,
+            Call::Refresh { session: of, .. } => *of == session && operation.answer == Answer::Tokens(token),
+            _ => false,
+        });
+        issued.is_none_or(|issued| match issued.call {
+            Call::LogIn { .. } => self.sees(issued, presented),
+            _ => self.sees_decided(issued, presented),
+        })
+    }
+
+    /// Since when the token is certainly ended, by this instance or any, for whoever presents it.
+    fn ended_ms(
+        &self,
+        session: usize,
+        token: usize,
+        by: Option<usize>,
+        presented: &Operation,
+    ) -> Option<i64> {
+        let by_it = |operation: &&Operation| {
+            by.is_none_or(|instance| operation.instance == instance)
+                && self.sees_decided(operation, presented)
+        };
         let ends = self.operations.iter().filter(by_it).filter_map(|operation| {
             match (&operation.call, &operation.answer) {
                 (Call::LogOut { session: of }, Answer::Done) if *of == session => Some(operation.answered_ms),

@@ -51,6 +51,15 @@ pub enum Call {
         lines: Option<Vec<(Item, u64)>>,
         shown: Option<Vec<(Item, u64, i64)>>,
     },
+    /// By the guest whose cart it is.
+    ReadGuestCart {
+        guest: usize,
+    },
+    ListAbandoned,
+    /// The orders of a customer with where each stands.
+    ListStatuses {
+        customer: Customer,
+    },
     ReadOrder {
         order: String,
     },
@@ -73,6 +82,9 @@ pub enum Call {
     Refresh {
         session: usize,
         token: usize,
+    },
+    LogIn {
+        session: usize,
     },
     LogOut {
         session: usize,
@@ -102,6 +114,8 @@ pub enum Answer {
     Cart(Vec<(Item, u64)>),
     Order(Option<Vec<(Item, u64, i64)>>),
     Orders(Vec<String>),
+    Statuses(Vec<(String, String)>),
+    Abandoned(Vec<Whose>),
     /// Each status with who moved the order there.
     History(Vec<(String, Option<String>)>),
     /// A new pair of tokens under this number.
@@ -118,6 +132,15 @@ pub enum Answer {
     NotNow,
     /// An error, or no answer at all: it may have been done, or may still be.
     Open,
+}
+
+/// Whose cart was left behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whose {
+    Customer(Customer),
+    /// A guest who never logs in.
+    Visitor(usize),
+    Other(String),
 }
 
 #[derive(Clone, Default)]

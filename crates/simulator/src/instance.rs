@@ -5,7 +5,11 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use mobimir_core::{entropy::Entropy, invariant::Invariant, ports::Stores};
+use mobimir_core::{
+    entropy::Entropy,
+    invariant::Invariant,
+    ports::{OrderStore, Stores},
+};
 use mobimir_migrate::{
     follow::MoveError,
     service::{Action, Status},
@@ -19,8 +23,10 @@ use mobimir_shop::{
 use tokio::{sync::oneshot, task::AbortHandle};
 
 use crate::{
+    abandoned,
     cassandra::{Carts, Orders, Ring, Sessions},
     clock::InstanceClock,
+    history_only,
     migration::{Homes, Service},
     mongodb::ReplicaSet,
     network::Network,
@@ -62,7 +68,7 @@ pub enum Heard<T> {
 
 impl Instance {
     pub fn start(number: usize, world: World, set: ReplicaSet, ring: Ring) -> Arc<Self> {
-        let ahead_ms = if world.plan().faults.clocks { off(&world) } else { 0 };
+        let ahead_ms = off(&world);
         let clock = Arc::new(InstanceClock::new(world.clone(), ahead_ms));
         let stands_still = AtomicBool::new(false);
         let instance = Arc::new(Self {
@@ -84,16 +90,23 @@ impl Instance {
         let tasks = Arc::new(InstanceTasks::default());
         let entropy: Arc<dyn Entropy> = Arc::new(self.world.clone());
         let environment = Environment::new(self.clock.clone(), entropy, tasks.clone());
+        let dc = self.ring.dc_of(self.number);
+        self.ring.was_absent(self.number, self.world.elapsed_ms());
         let mongodb = self.set.reached_by(network.clone());
-        let carts = Carts::new(self.ring.clone(), network.clone(), environment.clone());
-        let orders = Orders::open(self.ring.clone(), network.clone(), &environment);
-        let sessions = Sessions::new(self.ring.clone(), network.clone(), environment.clone());
+        let carts = Carts::open(self.ring.clone(), network.clone(), environment.clone(), dc);
+        let sessions = Sessions::open(self.ring.clone(), network.clone(), environment.clone(), dc);
+        let is_apart = self.ring.features().has_history_apart;
+        let orders = (!is_apart).then(|| Orders::open(self.ring.clone(), network.clone(), &environment, dc));
+        let stored_orders: Arc<dyn OrderStore> = match &orders {
+            Some(orders) => orders.clone(),
+            None => history_only::orders(&self.set, self.ring.clone(), network.clone(), &environment),
+        };
         let mut stores = Stores {
             products: mongodb.clone(),
             users: mongodb.clone(),
-            carts: Arc::new(carts.clone()),
-            orders: Arc::new(orders.clone()),
-            sessions: Arc::new(sessions.clone()),
+            carts: carts.clone(),
+            orders: stored_orders,
+            sessions: sessions.clone(),
         };
         let homes = Homes {
             world: &self.world,
@@ -109,7 +122,10 @@ impl Instance {
         let migration = homes.let_move(&mut stores);
         let follows = migration.clone();
         // Cheap passwords: the simulation is not about them.
-        let settings = ShopSettings { password_memory_kib: 8, ..ShopSettings::default() };
+        let mut settings = ShopSettings { password_memory_kib: 8, ..ShopSettings::default() };
+        if self.ring.features().lists_abandoned {
+            settings = abandoned::settings(settings);
+        }
         let planted = self.world.plan().planted.and_then(|planted| planted.in_shop());
         let faults = planted.map_or_else(Faults::none, Faults::planted);
         let shop = Shop::in_environment(environment, stores, settings, faults);
@@ -165,6 +181,7 @@ impl Instance {
             self.clock.boot_stood_still(ms.cast_signed());
         }
         running.network.stand_still(false);
+        self.ring.was_absent(self.number, self.world.elapsed_ms() - ms.cast_signed());
         self.stands_still.store(false, Ordering::SeqCst);
     }
 
@@ -256,7 +273,11 @@ impl Instance {
 }
 
 fn off(world: &World) -> i64 {
-    world.below(2 * CLOCK_OFF_MS).cast_signed() - CLOCK_OFF_MS.cast_signed()
+    if !world.plan().faults.clocks {
+        return 0;
+    }
+    let off_ms = world.below(2 * CLOCK_OFF_MS).cast_signed() - CLOCK_OFF_MS.cast_signed();
+    off_ms / world.plan().features().clocks_better_by()
 }
 
 /// The tasks of one run of an instance, which end when it crashes.

@@ -87,9 +87,10 @@ pub struct Homes<'a> {
     pub network: &'a Network,
     pub environment: &'a Environment,
     pub mongodb: &'a Arc<MongoStores>,
-    pub carts: Carts,
-    pub orders: Orders,
-    pub sessions: Sessions,
+    pub carts: Arc<Carts>,
+    /// `None` where their history stands apart, and so nothing moves.
+    pub orders: Option<Arc<Orders>>,
+    pub sessions: Arc<Sessions>,
 }
 
 /// What an instance runs while something moves.
@@ -110,7 +111,7 @@ impl Homes<'_> {
             MovingEntity::Carts => {
                 let source: CartSide =
                     MongoSide::of(self.mongodb, &deciding, |side| -> Arc<dyn CartStore> { side });
-                let other = Moving::open(self.carts.clone(), ring, network, environment, deciding);
+                let other = Moving::open(Carts::clone(&self.carts), ring, network, environment, deciding);
                 let target: CartSide = other.side(|side| -> Arc<dyn CartStore> { side });
                 let moving = self.moving(source, target, entity, &invariants);
                 stores.carts = moving.migrating.clone();
@@ -119,7 +120,8 @@ impl Homes<'_> {
             MovingEntity::Orders => {
                 let source: OrderSide =
                     MongoSide::of(self.mongodb, &deciding, |side| -> Arc<dyn OrderStore> { side });
-                let other = Moving::open(self.orders.clone(), ring, network, environment, deciding);
+                let other =
+                    Moving::open(Orders::clone(self.orders.as_ref()?), ring, network, environment, deciding);
                 let target: OrderSide = other.side(|side| -> Arc<dyn OrderStore> { side });
                 let moving = self.moving(source, target, entity, &invariants);
                 stores.orders = moving.migrating.clone();
@@ -128,7 +130,8 @@ impl Homes<'_> {
             MovingEntity::Sessions => {
                 let source: SessionSide =
                     MongoSide::of(self.mongodb, &deciding, |side| -> Arc<dyn SessionStore> { side });
-                let other = Moving::open(self.sessions.clone(), ring, network, environment, deciding);
+                let other =
+                    Moving::open(Sessions::clone(&self.sessions), ring, network, environment, deciding);
                 let target: SessionSide = other.side(|side| -> Arc<dyn SessionStore> { side });
                 let moving = self.moving(source, target, entity, &invariants);
                 stores.sessions = moving.migrating.clone();

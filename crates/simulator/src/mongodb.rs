@@ -4,12 +4,13 @@
 mod moving;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use crate::{
+    history_only::{self, Owed},
     network::{Kind, Network, unavailable, unknown},
     planted::PlantedFault,
     world::{Watched, World, lock},
@@ -19,6 +20,7 @@ use futures_util::FutureExt;
 use mobimir_core::{
     checkout::Checkout,
     id::{OrderId, ProductId, UserId},
+    notes::{Expected, NoteStore},
     page::Page,
     policy::ReadOperation,
     ports::{ProductStore, StoreResult, UserStore},
@@ -48,6 +50,8 @@ pub struct ReplicaSet {
     set: Arc<Mutex<Set>>,
     /// Somebody has more of the log, or is elected.
     changed: Arc<Watched<()>>,
+    /// Entries of the outbox of a separate order history, by name: since when each may be there, and until when.
+    outbox: Arc<Mutex<BTreeMap<String, (i64, Option<i64>)>>>,
 }
 
 struct Set {
@@ -105,7 +109,42 @@ impl ReplicaSet {
             committed: Applied::default(),
             last_entry: 0,
         };
-        Self { world, set: Arc::new(Mutex::new(set)), changed: Arc::default() }
+        Self { world, set: Arc::new(Mutex::new(set)), changed: Arc::default(), outbox: Arc::default() }
+    }
+
+    /// When copies of orders were owed, as far as the outbox knew.
+    pub fn owed(&self) -> Vec<Owed> {
+        let owed = |(name, (from_ms, to_ms)): (&String, &(i64, Option<i64>))| Owed {
+            order: history_only::order_of(name).to_owned(),
+            from_ms: *from_ms,
+            to_ms: to_ms.unwrap_or(i64::MAX),
+        };
+        lock(&self.outbox).iter().map(owed).collect()
+    }
+
+    /// What stands in the outbox.
+    pub fn outbox(&self) -> Vec<String> {
+        let set = lock(&self.set);
+        let notes = at_once(NoteStore::list(&set.committed.store, history_only::OWED, None, usize::MAX));
+        notes.unwrap_or_default().into_iter().map(|note| note.name).collect()
+    }
+
+    /// A fault: all entries of an order go before it is copied.
+    pub async fn forget_owed(&self, order: &str) {
+        let of_order = |name: &String| history_only::order_of(name) == order;
+        for name in self.outbox().into_iter().filter(of_order) {
+            let of = name.clone();
+            let remove = move |store: &ModelStore| at_once(NoteStore::remove(store, &of, Expected::Anything));
+            if self.write("note_remove", remove).await.is_ok() {
+                self.paid(&name);
+            }
+        }
+    }
+
+    fn paid(&self, name: &str) {
+        if let Some((_, to_ms)) = lock(&self.outbox).get_mut(name) {
+            to_ms.get_or_insert(self.world.elapsed_ms());
+        }
     }
 
     /// The products and users of an instance.
@@ -315,12 +354,26 @@ pub struct MongoStores {
     network: Network,
 }
 
-fn at_once<T>(operation: impl Future<Output = StoreResult<T>>) -> StoreResult<T> {
+pub(crate) fn at_once<T>(operation: impl Future<Output = StoreResult<T>>) -> StoreResult<T> {
     operation.now_or_never().unwrap_or_else(|| Err(unavailable("the model waits for something")))
 }
 
 impl MongoStores {
-    async fn write<T: Send + 'static>(
+    pub(crate) fn planted(&self, fault: PlantedFault) -> bool {
+        self.set.world.planted(fault)
+    }
+
+    /// An entry of the outbox may be there from now on.
+    pub(crate) fn owes(&self, name: &str) {
+        lock(&self.set.outbox).insert(name.to_owned(), (self.set.world.elapsed_ms(), None));
+        self.set.world.note("copy owed", "");
+    }
+
+    pub(crate) fn paid(&self, name: &str) {
+        self.set.paid(name);
+    }
+
+    pub(crate) async fn write<T: Send + 'static>(
         &self,
         name: &'static str,
         operation: impl Fn(&ModelStore) -> StoreResult<T> + Send + Sync + 'static,
@@ -329,7 +382,7 @@ impl MongoStores {
         self.network.call(Kind::Write, name, async move { set.write(name, operation).await }).await
     }
 
-    async fn read<T: Send + 'static>(
+    pub(crate) async fn read<T: Send + 'static>(
         &self,
         name: &'static str,
         read: impl Fn(&ModelStore) -> StoreResult<T> + Send + 'static,
@@ -393,7 +446,7 @@ impl ProductStore for MongoStores {
     }
 
     async fn list(&self, query: ProductQuery) -> StoreResult<Page<Arc<Product>, ProductPosition>> {
-        self.read("product_list", move |store| at_once(store.list(query.clone()))).await
+        self.read("product_list", move |store| at_once(ProductStore::list(store, query.clone()))).await
     }
 
     async fn categories(&self) -> StoreResult<Vec<String>> {

@@ -36,7 +36,7 @@ const LATE_MS_MAX: u64 = 15_000;
 /// The same where something moves: a migration waits for what is late, and must come to its end.
 const LATE_MS_MAX_MOVING: u64 = 5_000;
 /// When the deadline of a checkout is near.
-const NEAR_DEADLINE_MS: (u64, u64) = (14_000, 16_500);
+const NEAR_DEADLINE_MS: (u64, u64) = (14_800, 16_400);
 
 impl Network {
     pub fn new(world: World) -> Self {
@@ -74,7 +74,7 @@ impl Network {
         }
         let is_lost = !is_calm && trouble.lost_answers && world.permille(LOST_PERMILLE);
         let never_arrives = is_lost && world.permille(300);
-        let late_permille = if name == "checkout_update" { 5 * LATE_PERMILLE } else { LATE_PERMILLE };
+        let late_permille = if name == "checkout_update" { 12 * LATE_PERMILLE } else { LATE_PERMILLE };
         let is_late = !is_calm && trouble.late_requests && world.permille(late_permille);
         let (tx, rx) = oneshot::channel();
         let reading = reading::current();
@@ -83,7 +83,7 @@ impl Network {
             if is_late {
                 sent.note("request late", name);
                 // A decision is likely to meet the one that somebody else takes at the deadline.
-                let near_deadline = name == "checkout_update" && sent.permille(500);
+                let near_deadline = name == "checkout_update" && sent.permille(750);
                 let late_max = sent.plan().migration.map_or(LATE_MS_MAX, |_| LATE_MS_MAX_MOVING);
                 let (from, to) = if near_deadline { NEAR_DEADLINE_MS } else { (PATIENCE_MS, late_max) };
                 sent.sleep_ms(from, to).await;
@@ -96,7 +96,7 @@ impl Network {
             let answer = reading::under(reading, request).await;
             sent.travel().await;
             // What lists many takes long now and then.
-            if name == "due_uncommitted" && !sent.is_calm() && sent.permille(500) {
+            if name == "due_uncommitted" && !sent.is_calm() && sent.permille(700) {
                 sent.sleep_ms(50, 1_500).await;
             }
             if is_lost {

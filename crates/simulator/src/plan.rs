@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{migration::MovingEntity, planted::PlantedFault};
+use crate::{features::Features, migration::MovingEntity, planted::PlantedFault};
 
 /// Which kinds of trouble a run may have. All of them, but for a run that is made smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,10 @@ pub struct Trouble {
     pub refusals: bool,
     pub slow_messages: bool,
     pub hang_ups: bool,
+    /// What seeds may have besides: see [`Features`].
+    pub data_centres: bool,
+    pub history_apart: bool,
+    pub abandoned_carts: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +39,7 @@ pub struct Plan {
 type Switch = (&'static str, fn(&mut Trouble) -> &mut bool);
 
 impl Trouble {
-    const SWITCHES: [Switch; 10] = [
+    const SWITCHES: [Switch; 13] = [
         ("crashes", |trouble| &mut trouble.crashes),
         ("pauses", |trouble| &mut trouble.pauses),
         ("clocks", |trouble| &mut trouble.clocks),
@@ -46,6 +50,9 @@ impl Trouble {
         ("refusals", |trouble| &mut trouble.refusals),
         ("slow-messages", |trouble| &mut trouble.slow_messages),
         ("hang-ups", |trouble| &mut trouble.hang_ups),
+        ("data-centres", |trouble| &mut trouble.data_centres),
+        ("history-apart", |trouble| &mut trouble.history_apart),
+        ("abandoned-carts", |trouble| &mut trouble.abandoned_carts),
     ];
 
     pub const ALL: Self = Self {
@@ -59,6 +66,9 @@ impl Trouble {
         refusals: true,
         slow_messages: true,
         hang_ups: true,
+        data_centres: true,
+        history_apart: true,
+        abandoned_carts: true,
     };
 }
 
@@ -66,6 +76,10 @@ impl Plan {
     pub fn of(seed: u64) -> Self {
         let migration = MovingEntity::of_seed(seed);
         Self { seed, instances: 3, shoppers: 4, steps: 14, faults: Trouble::ALL, migration, planted: None }
+    }
+
+    pub fn features(&self) -> Features {
+        Features::of(self)
     }
 
     pub fn with(self, planted: PlantedFault) -> Self {

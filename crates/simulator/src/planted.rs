@@ -60,6 +60,18 @@ planted! {
         SessionUpdatedUnconditionally "session-updated-unconditionally",
         CopiedWithoutVersion "copied-without-version",
         MarkOfLaterWriteRemoved "mark-of-later-write-removed",
+        LocalFailsOver "local-fails-over",
+        NothingOwed "nothing-owed",
+        WholeBeforeOwedIsBrought "whole-before-owed-is-brought",
+        DecidedInSurvivingDc "decided-in-surviving-dc",
+        SessionsNotWrittenAgain "sessions-not-written-again",
+        OutboxInMemoryOnly "outbox-in-memory-only",
+        OutboxEntryRemovedBeforeCopy "outbox-entry-removed-before-copy",
+        CopyAssumed "copy-assumed",
+        TouchNotListed "touch-not-listed",
+        TouchedCartListed "touched-cart-listed",
+        CartListedOnceOnly "cart-listed-once-only",
+        CartOutlivesItsTtl "cart-outlives-its-ttl",
     }
     shop {
         CartOrderedWithoutClaim "cart-ordered-without-claim",

@@ -2,6 +2,7 @@
 //! they were answered.
 
 mod cart_edits;
+mod crossing;
 
 use std::sync::{Arc, Mutex};
 
@@ -90,15 +91,21 @@ impl Market {
         Self { world, instances, history, products, users, numbers }
     }
 
-    fn any_instance(&self) -> Arc<Instance> {
+    pub(crate) fn any_instance(&self) -> Arc<Instance> {
         self.world.pick(&self.instances).clone()
     }
 
-    fn item(&self) -> Item {
+    pub(crate) fn guest_number(&self) -> usize {
+        let mut numbers = lock(&self.numbers);
+        numbers.guests += 1;
+        numbers.guests
+    }
+
+    pub(crate) fn item(&self) -> Item {
         self.world.below(self.products.len() as u64) as usize
     }
 
-    fn number_of(&self, product: ProductId) -> Item {
+    pub(crate) fn number_of(&self, product: ProductId) -> Item {
         self.products.iter().position(|id| *id == product).unwrap_or(usize::MAX)
     }
 
@@ -112,7 +119,7 @@ impl Market {
     }
 
     /// Asks, and writes down what was asked and answered.
-    async fn ask(
+    pub(crate) async fn ask(
         &self,
         client: usize,
         instance: &Instance,
@@ -233,6 +240,10 @@ pub fn event_of(call: &Call, answer: &Answer) -> &'static str {
         (Call::Present { .. }, _) => "token refused",
         (Call::Refresh { .. }, Answer::Tokens(_)) => "token refreshed",
         (Call::Refresh { .. }, _) => "refresh refused",
+        (Call::LogIn { .. }, _) => "logged in",
+        (Call::ReadGuestCart { .. }, Answer::Cart(lines)) if lines.is_empty() => "visitor's cart is gone",
+        (Call::ListAbandoned, Answer::Abandoned(listed)) if !listed.is_empty() => "abandoned carts listed",
+        (Call::ListStatuses { .. }, _) => "history listed",
         (Call::LogOut { .. }, _) => "logged out",
         (Call::Restock { .. }, _) => "restocked",
         (Call::Reprice { .. }, _) => "price changed",
@@ -275,6 +286,7 @@ impl Shopper {
 
     async fn log_in(&mut self) {
         let (instance, email) = (self.market.any_instance(), self.market.users[self.customer].1.clone());
+        let asked_ms = self.market.world.elapsed_ms();
         let heard = instance
             .serve(move |shop| async move { shop.log_in(&email, PASSWORD, None, Default::default()).await })
             .await;
@@ -285,6 +297,8 @@ impl Shopper {
                 numbers.sessions
             };
             let tokens = vec![(logged_in.token, logged_in.refresh_token.unwrap_or_default())];
+            let call = Call::LogIn { session: number };
+            self.market.record(self.client, instance.number, asked_ms, call, Answer::Tokens(0));
             self.session = Some(Session { number, tokens });
         }
     }
@@ -479,7 +493,11 @@ impl Shopper {
     }
 
     async fn place(&self, key: String, request: Request) -> Answer {
-        let (market, instance, user) = (&self.market, self.market.any_instance(), self.user());
+        self.place_at(&self.market.any_instance(), key, request).await
+    }
+
+    async fn place_at(&self, instance: &Instance, key: String, request: Request) -> Answer {
+        let (market, user) = (&self.market, self.user());
         let products = market.products.clone();
         let wanted: Option<Vec<(ProductId, u64)>> = request
             .lines
@@ -520,7 +538,7 @@ impl Shopper {
                 Heard::Nothing => Answer::Open,
             }
         };
-        let answer = market.ask(self.client, &instance, call, answer).await;
+        let answer = market.ask(self.client, instance, call, answer).await;
         if let Answer::Placed { order, .. } = &answer {
             let mut numbers = lock(&market.numbers);
             if !numbers.placed.contains(order) {

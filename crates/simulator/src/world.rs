@@ -174,6 +174,10 @@ impl<T> Watched<T> {
         self.changed.notify_waiters();
     }
 
+    pub fn with<R>(&self, look: impl FnOnce(&T) -> R) -> R {
+        look(&lock(&self.value))
+    }
+
     pub async fn wait_for(&self, is_so: impl Fn(&T) -> bool) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());

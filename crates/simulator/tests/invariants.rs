@@ -12,7 +12,7 @@ use mobimir_simulator::{
 
 const SEEDS_DEFAULT: u64 = 2_000;
 /// What has to happen, once in 400 seeds at the least.
-const EVENTS: [&str; 44] = [
+const EVENTS: [&str; 59] = [
     "added to a cart",
     "answer lost",
     "cart cleared",
@@ -57,6 +57,21 @@ const EVENTS: [&str; 44] = [
     "token refused",
     "writes rolled back",
     "asked",
+    "abandoned carts listed",
+    "copy owed",
+    "data centre back",
+    "data centre lost",
+    "decision refused without home",
+    "entity degraded",
+    "entity whole again",
+    "hints expired",
+    "history is behind",
+    "history listed",
+    "logged in",
+    "order taken without a data centre",
+    "owed brought over",
+    "refused without a data centre",
+    "visitor's cart is gone",
 ];
 /// The same of migrations, which are under way in every sixth seed.
 const MOVING_EVENTS: [&str; 15] = [

@@ -1,7 +1,7 @@
 //! Carts: a row a change. What a cart is, and how it is packed, is the adapter's own code.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
 };
 
@@ -11,18 +11,15 @@ use mobimir_core::{
     cart::{CartChange, CartPosition, Effect, Owner, StoredCart},
     id::{ChangeId, SessionId, UserId},
     page::Page,
+    policy::Entity,
     ports::{CartStore, StoreResult},
     time::Timestamp,
 };
 use mobimir_shop::environment::Environment;
 use uuid::Uuid;
 
-use super::{Cell, Key, Level, Ring, Rows, Stamps, Value, packed_id};
-use crate::{
-    network::{Kind, Network, unavailable},
-    planted::PlantedFault,
-    world::lock,
-};
+use super::{Cell, Debts, Key, Level, Link, Ring, Rows, Stamps, Value, packed_id};
+use crate::{network::Network, planted::PlantedFault, world::lock};
 
 pub(super) const TABLE: &str = "cart_changes";
 /// Small, so that carts are packed often.
@@ -34,22 +31,37 @@ pub(super) const PACKED_AFTER_MS: i64 = 60_000;
 #[derive(Clone)]
 pub struct Carts {
     pub(super) ring: Ring,
-    pub(super) network: Network,
+    pub(super) link: Link,
     pub(super) environment: Environment,
     pub(super) stamps: Stamps,
     packing: Arc<Mutex<BTreeSet<Owner>>>,
+    /// When this instance last listed a cart as touched.
+    pub(super) listed: Arc<Mutex<BTreeMap<Owner, Timestamp>>>,
 }
 
 impl Carts {
-    pub fn new(ring: Ring, network: Network, environment: Environment) -> Self {
+    pub fn open(ring: Ring, network: Network, environment: Environment, dc: usize) -> Arc<Self> {
         let stamps = Stamps::new(environment.clock.clone());
-        Self { ring, network, environment, stamps, packing: Arc::default() }
+        let link = Link::open(ring.clone(), network, &environment, Entity::Carts, dc);
+        let carts = Arc::new(Self {
+            ring,
+            link,
+            environment,
+            stamps,
+            packing: Arc::default(),
+            listed: Arc::default(),
+        });
+        let debts: Arc<dyn Debts> = carts.clone();
+        carts.link.watch(Arc::downgrade(&debts), &carts.environment);
+        carts
+    }
+
+    pub(super) fn planted(&self, fault: PlantedFault) -> bool {
+        self.ring.world().planted(fault)
     }
 
     pub(super) async fn rows(&self, owner: Owner) -> StoreResult<Vec<StoredRow>> {
-        let (ring, partition) = (self.ring.clone(), partition(owner));
-        let read = async move { ring.read("cart_read", TABLE, &partition).await };
-        Ok(stored(&self.network.call(Kind::Read, "cart_read", read).await?))
+        Ok(stored(&self.link.read("cart_read", TABLE, &partition(owner)).await?))
     }
 
     fn pack_later(&self, owner: Owner, gathered: &Gathered, now: Timestamp) {
@@ -82,8 +94,8 @@ impl Carts {
         }
         let what = (owner, plan.expected, plan.packed.clone(), plan.removed.clone());
         let (ring, partition) = (self.ring.clone(), partition(owner));
-        let decide = async move {
-            ring.decide("cart_pack", TABLE, &partition, |rows| {
+        let decide =
+            self.link.decide("cart_pack", Level::LocalQuorum, TABLE, &partition, &partition, move |rows| {
                 let takes_all = ring.world().planted(PlantedFault::PackingRemovesUnseenRows);
                 let removed = |row: &StoredRow| takes_all || plan.removed.contains(&(row.id, row.written_us));
                 let seen = stored(rows);
@@ -107,10 +119,8 @@ impl Carts {
                 };
                 cells.push((row_key(owner, Uuid::nil(), 0), Cell::new(0, Value::CartRow(packed))));
                 Some(cells)
-            })
-            .await
-        };
-        if let Ok(outcome) = self.network.call(Kind::Write, "cart_pack", decide).await {
+            });
+        if let Ok(outcome) = decide.await {
             world.note("cart packed", (outcome, what));
         }
     }
@@ -156,10 +166,11 @@ impl CartStore for Carts {
         let world = self.ring.world();
         // What an order takes out of a cart is as certain as the order.
         let is_cover = |change: &CartChange| matches!(change.effect, Effect::Cover { order: Some(_), .. });
-        let level = if changes.iter().any(is_cover) { Level::EachQuorum } else { Level::LocalQuorum };
+        let is_certain = changes.iter().any(is_cover);
+        let level = if is_certain { Level::EachQuorum } else { Level::LocalQuorum };
         let written_us = self.stamps.next();
         world.note("cart written", (owner, written_us, &changes));
-        let cells: Vec<(Key, Cell)> = changes
+        let mut cells: Vec<(Key, Cell)> = changes
             .into_iter()
             .map(|mut change| {
                 if world.planted(PlantedFault::SameChangeCountsTwice) {
@@ -179,9 +190,13 @@ impl CartStore for Carts {
                 (row_key(owner, id, written_us), Cell::new(written_us, Value::CartRow(row)))
             })
             .collect();
-        let ring = self.ring.clone();
-        let write = async move { ring.write("cart_append", level, cells).await };
-        let written = self.network.call(Kind::Write, "cart_append", write).await;
+        let touch = self.touch(owner, now, written_us);
+        let is_touched = touch.is_some();
+        cells.extend(touch);
+        let written = self.link.write("cart_append", level, cells, &partition(owner)).await;
+        if is_touched && written.is_ok() {
+            self.touched(owner, now);
+        }
         if written.is_err() && world.planted(PlantedFault::CartWriteAssumed) {
             return Ok(());
         }
@@ -191,17 +206,23 @@ impl CartStore for Carts {
     async fn read(&self, owner: Owner, now: Timestamp) -> StoreResult<Option<StoredCart>> {
         let gathered = Gathered::of(self.rows(owner).await?);
         self.pack_later(owner, &gathered, now);
-        Ok(gathered.live(now))
+        Ok(self.live(owner, gathered, now))
     }
 
-    /// Lists of abandoned carts are not simulated.
     async fn untouched(
         &self,
-        _untouched_since: Timestamp,
-        _after: Option<CartPosition>,
-        _limit: usize,
-        _now: Timestamp,
+        untouched_since: Timestamp,
+        after: Option<CartPosition>,
+        limit: usize,
+        now: Timestamp,
     ) -> StoreResult<Page<(Owner, StoredCart), CartPosition>> {
-        Err(unavailable("lists of abandoned carts are not simulated"))
+        self.untouched_since(untouched_since, after, limit, now).await
+    }
+}
+
+#[async_trait]
+impl Debts for Carts {
+    async fn settle(&self, key: &[u8]) -> StoreResult<()> {
+        self.link.read_of_all_replicas("cart_settle", TABLE, key).await.map(|_| ())
     }
 }

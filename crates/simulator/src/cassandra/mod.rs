@@ -1,12 +1,15 @@
 //! Two data centres of three replicas. What is written to one partition arrives at a replica as a whole, what
-//! is written to several arrives one by one; of two writes of a row the one with the later stamp wins. Conditional writes are decided one after the other per
-//! partition, in the home data centre.
+//! is written to several arrives one by one; of two writes of a row the one with the later stamp wins.
+//! Conditional writes are decided one after the other per partition, in the home data centre.
 
 mod carts;
+mod data_centres;
 pub mod moving;
+mod order_history;
 mod orders;
 mod outbox;
 mod sessions;
+mod touched;
 
 use std::{
     collections::BTreeMap,
@@ -14,29 +17,42 @@ use std::{
     time::Duration,
 };
 
-use mobimir_cassandra::StoredRow;
+use mobimir_cassandra::{Lack, StoredRow};
 use mobimir_core::{
+    cart::Owner,
     id::{ChangeId, SessionId},
     order::{Order, StatusChange},
-    ports::{StoreError, StoreResult},
+    ports::StoreError,
     session::{RefreshToken, Session},
     time::Timestamp,
 };
 use uuid::Uuid;
 
-pub use self::{carts::Carts, orders::Orders, sessions::Sessions};
+pub use self::{
+    carts::Carts,
+    data_centres::{Debts, Link},
+    order_history::OrderHistory,
+    orders::Orders,
+    sessions::Sessions,
+};
 use crate::{
-    network::{unavailable, unknown},
+    features::Features,
     planted::PlantedFault,
+    reach::{Absence, Loss},
     world::{Watched, World, lock},
 };
 
 pub const REPLICAS_PER_DC: usize = 3;
 const DCS: usize = 2;
 const QUORUM: usize = 2;
-/// The data centre in which conditional writes are decided, and in which all instances are.
-const HOME: usize = 0;
+/// The data centre in which conditional writes are decided, and in which all instances are unless the seed has
+/// them in both.
+pub const HOME: usize = 0;
+/// How long hints are kept for a lost data centre.
+const HINTS_KEPT_MS: u64 = 15_000;
 const WRITE_WAIT: Duration = Duration::from_millis(1_500);
+/// So that all have learnt of one loss before the next.
+const BETWEEN_LOSSES_MS: i64 = 15_000;
 
 /// How many replicas have to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +86,9 @@ pub enum Value {
     Session(Box<Session>, Uuid),
     Token(RefreshToken, Option<Uuid>),
     SessionOf(SessionId),
+    /// Which data centre goes on without another.
+    Surviving(usize),
+    Touched(Owner, Timestamp),
     Nothing,
 }
 
@@ -81,12 +100,51 @@ type Mutation = Vec<(Key, Cell)>;
 pub struct Ring {
     world: World,
     state: Arc<Mutex<State>>,
+    announced: Arc<Watched<Announced>>,
+}
+
+/// That a data centre is about to be lost, for those who want to be there.
+#[derive(Default)]
+struct Announced {
+    losses: usize,
+    dc: usize,
+    is_over: bool,
 }
 
 struct State {
     replicas: Vec<Replica>,
     /// What was decided of a partition, and the turns of those who decide.
-    decided: BTreeMap<(&'static str, Vec<u8>), Decided>,
+    decided: BTreeMap<(usize, &'static str, Vec<u8>), Decided>,
+    /// The data centre whose nodes nobody else reaches.
+    lost: Option<usize>,
+    /// The one that is about to be lost: nothing of it reaches the other any more, and nobody knows yet.
+    cut_off: Option<usize>,
+    /// What could not be sent because of that.
+    kept: Vec<Kept>,
+    losses: Vec<Loss>,
+    absences: Vec<Absence>,
+}
+
+struct Kept {
+    from: usize,
+    node: usize,
+    mutation: Mutation,
+    is_owed: bool,
+}
+
+/// Why a data centre did not do what it was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failed {
+    /// No node could be asked, or too few replicas were alive: nothing was done.
+    TooFew,
+    /// Too few replicas answered.
+    NoAnswer,
+}
+
+impl Failed {
+    pub fn lack(self) -> Lack {
+        Lack { replicas: true, dc: self == Self::TooFew }
+    }
 }
 
 #[derive(Default)]
@@ -141,8 +199,25 @@ fn put(rows: &mut Rows, key: Key, cell: Cell) {
 
 impl Ring {
     pub fn new(world: World) -> Self {
-        let replicas = (0..DCS * REPLICAS_PER_DC).map(|_| Replica::default()).collect();
-        Self { world, state: Arc::new(Mutex::new(State { replicas, decided: BTreeMap::new() })) }
+        let state = State {
+            replicas: (0..DCS * REPLICAS_PER_DC).map(|_| Replica::default()).collect(),
+            decided: BTreeMap::new(),
+            lost: None,
+            cut_off: None,
+            kept: Vec::new(),
+            losses: Vec::new(),
+            absences: Vec::new(),
+        };
+        Self { world, state: Arc::new(Mutex::new(state)), announced: Arc::default() }
+    }
+
+    pub fn features(&self) -> Features {
+        self.world.plan().features()
+    }
+
+    /// The data centre that an instance is next to.
+    pub fn dc_of(&self, instance: usize) -> usize {
+        if self.features().loses_data_centres { instance % DCS } else { HOME }
     }
 
     pub fn world(&self) -> &World {
@@ -172,16 +247,29 @@ impl Ring {
         for mutation in hints {
             // Some hints are never delivered.
             if !self.world.permille(100) {
-                self.deliver(node, mutation, None);
+                self.deliver(dc, node, mutation, false, None);
             }
         }
     }
 
-    fn deliver(&self, node: usize, mutation: Mutation, arrived: Option<Arc<Watched<Arrivals>>>) {
+    fn deliver(
+        &self,
+        from: usize,
+        node: usize,
+        mutation: Mutation,
+        is_owed: bool,
+        arrived: Option<Arc<Watched<Arrivals>>>,
+    ) {
         let this = self.clone();
         self.world.spawn(async move {
             this.world.travel().await;
             let mut state = lock(&this.state);
+            let dc = node / REPLICAS_PER_DC;
+            let is_between = from != dc && state.cut_off.is_some();
+            if is_between || state.lost.is_some_and(|lost| lost == dc || lost == from) {
+                state.kept.push(Kept { from, node, mutation, is_owed });
+                return;
+            }
             let replica = &mut state.replicas[node];
             if replica.is_down {
                 replica.hints.push(mutation);
@@ -192,25 +280,112 @@ impl Ring {
             }
             drop(state);
             if let Some(arrived) = arrived {
-                arrived.change(|arrivals| arrivals.0[node / REPLICAS_PER_DC] += 1);
+                arrived.change(|arrivals| arrivals.0[dc] += 1);
             }
         });
     }
 
-    fn is_reachable(&self, dc: usize) -> bool {
-        let state = lock(&self.state);
-        let of_dc = &state.replicas[dc * REPLICAS_PER_DC..][..REPLICAS_PER_DC];
-        of_dc.iter().filter(|replica| !replica.is_down).count() >= QUORUM
+    /// A data centre is lost, to the other one and to all instances, and comes back.
+    pub async fn lose_data_centre(&self) {
+        let dc =
+            if self.features().loses_data_centres { self.world.below(DCS as u64) as usize } else { HOME };
+        let ms = match self.world.below(2) {
+            0 => self.world.between(1_000, HINTS_KEPT_MS),
+            _ => self.world.between(HINTS_KEPT_MS + 1, 45_000),
+        };
+        let from_ms = self.world.elapsed_ms();
+        {
+            let mut state = lock(&self.state);
+            let is_too_soon =
+                state.losses.last().is_some_and(|last| from_ms < last.to_ms + BETWEEN_LOSSES_MS);
+            if state.lost.is_some() || state.cut_off.is_some() || is_too_soon {
+                return;
+            }
+            state.cut_off = Some(dc);
+        }
+        self.announced.change(|announced| (announced.losses, announced.dc) = (announced.losses + 1, dc));
+        self.world.sleep_ms(0, 40).await;
+        let from_ms = self.world.elapsed_ms();
+        {
+            let mut state = lock(&self.state);
+            (state.lost, state.cut_off) = (state.cut_off.take(), None);
+        }
+        self.world.note("data centre lost", (dc, ms));
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+        let kept = {
+            let mut state = lock(&self.state);
+            state.lost = None;
+            state.losses.push(Loss { dc, from_ms, to_ms: self.world.elapsed_ms() });
+            std::mem::take(&mut state.kept)
+        };
+        self.world.note("data centre back", dc);
+        let mut expired = 0;
+        for Kept { from, node, mutation, is_owed } in kept {
+            // What was written by somebody who had not noticed the loss is nobody's but the database's, whose
+            // repair brings it.
+            if from != dc && is_owed && ms > HINTS_KEPT_MS {
+                expired += 1;
+            } else {
+                self.deliver(from, node, mutation, is_owed, None);
+            }
+        }
+        if expired > 0 {
+            self.world.note("hints expired", expired);
+        }
     }
 
-    /// Writes cells, those of each partition on a way of their own.
-    pub async fn write(&self, name: &'static str, level: Level, cells: Vec<(Key, Cell)>) -> StoreResult<()> {
-        let dcs: &[usize] = match level {
-            Level::LocalQuorum => &[HOME],
-            Level::EachQuorum => &[HOME, 1],
+    /// Waits until another data centre is about to be lost: how many were, and which it is. `None` when no more
+    /// will be.
+    pub async fn next_loss(&self, losses: usize) -> Option<(usize, usize)> {
+        self.announced.wait_for(|announced| announced.is_over || announced.losses > losses).await;
+        self.announced.with(|announced| (!announced.is_over).then_some((announced.losses, announced.dc)))
+    }
+
+    pub fn nothing_more_is_lost(&self) {
+        self.announced.change(|announced| announced.is_over = true);
+    }
+
+    pub fn is_lost(&self, dc: usize) -> bool {
+        lock(&self.state).lost == Some(dc)
+    }
+
+    pub fn is_any_lost(&self) -> bool {
+        lock(&self.state).lost.is_some()
+    }
+
+    /// An instance could not notice anything from then until now.
+    pub fn was_absent(&self, instance: usize, from_ms: i64) {
+        let to_ms = self.world.elapsed_ms();
+        lock(&self.state).absences.push(Absence { instance, from_ms, to_ms });
+    }
+
+    pub fn losses(&self) -> (Vec<Loss>, Vec<Absence>) {
+        let state = lock(&self.state);
+        (state.losses.clone(), state.absences.clone())
+    }
+
+    /// The nodes of a data centre that answer, if they are enough.
+    fn up(&self, dc: usize) -> Result<Vec<usize>, Failed> {
+        let state = lock(&self.state);
+        let nodes = dc * REPLICAS_PER_DC..(dc + 1) * REPLICAS_PER_DC;
+        let up: Vec<usize> = nodes.filter(|node| !state.replicas[*node].is_down).collect();
+        if state.lost == Some(dc) || up.len() < QUORUM { Err(Failed::TooFew) } else { Ok(up) }
+    }
+
+    /// Writes cells, coordinated in a data centre, those of each partition on a way of their own.
+    pub async fn write(
+        &self,
+        from: usize,
+        level: Level,
+        cells: Vec<(Key, Cell)>,
+        is_owed: bool,
+    ) -> Result<(), Failed> {
+        let dcs: Vec<usize> = match level {
+            Level::LocalQuorum => vec![from],
+            Level::EachQuorum => (0..DCS).collect(),
         };
-        if dcs.iter().any(|dc| !self.is_reachable(*dc)) {
-            return Err(unavailable(name));
+        for dc in &dcs {
+            self.up(*dc)?;
         }
         let quorum = if self.world.planted(PlantedFault::WrittenToOneReplica) { 1 } else { QUORUM };
         let mut mutations = BTreeMap::<(&'static str, Vec<u8>), Mutation>::new();
@@ -222,7 +397,7 @@ impl Ring {
             let arrived = Arc::new(Watched::new(Arrivals::default()));
             waits.push(arrived.clone());
             for node in 0..DCS * REPLICAS_PER_DC {
-                self.deliver(node, mutation.clone(), Some(arrived.clone()));
+                self.deliver(from, node, mutation.clone(), is_owed, Some(arrived.clone()));
             }
         }
         let all = async {
@@ -230,45 +405,50 @@ impl Ring {
                 wait.wait_for(|arrivals| dcs.iter().all(|dc| arrivals.0[*dc] >= quorum)).await;
             }
         };
-        tokio::time::timeout(WRITE_WAIT, all).await.map_err(|_| unknown(name))
+        tokio::time::timeout(WRITE_WAIT, all).await.map_err(|_| Failed::NoAnswer)
     }
 
-    /// The rows of a partition that a quorum of the home data centre has, newest cells first; who lacks one is
-    /// given it.
-    pub async fn read(&self, name: &'static str, table: &'static str, partition: &[u8]) -> StoreResult<Rows> {
-        self.read_at(name, table, partition, HOME).await
-    }
-
-    async fn read_at(
+    /// The rows of a partition that a quorum of each of these data centres has, newest cells first. With read
+    /// repair who lacks one is given it.
+    pub async fn read(
         &self,
-        name: &'static str,
+        dcs: &[usize],
         table: &'static str,
         partition: &[u8],
-        dc: usize,
-    ) -> StoreResult<Rows> {
-        let up: Vec<usize> = {
-            let state = lock(&self.state);
-            let nodes = dc * REPLICAS_PER_DC..(dc + 1) * REPLICAS_PER_DC;
-            nodes.filter(|node| !state.replicas[*node].is_down).collect()
-        };
-        if up.len() < QUORUM {
-            return Err(unavailable(name));
+        repairs: bool,
+    ) -> Result<Rows, Failed> {
+        let mut asked = Vec::new();
+        for dc in dcs {
+            let up = self.up(*dc)?;
+            let first = self.world.below(up.len() as u64) as usize;
+            let quorum = if self.world.planted(PlantedFault::ReadFromOneReplica) { 1 } else { QUORUM };
+            asked.extend((0..quorum).map(|at| up[(first + at) % up.len()]));
         }
-        let first = self.world.below(up.len() as u64) as usize;
-        let asked = if self.world.planted(PlantedFault::ReadFromOneReplica) { 1 } else { QUORUM };
+        self.read_from(&asked, table, partition, repairs).await
+    }
+
+    async fn read_from(
+        &self,
+        nodes: &[usize],
+        table: &'static str,
+        partition: &[u8],
+        repairs: bool,
+    ) -> Result<Rows, Failed> {
         let mut rows = Rows::new();
         let mut answers = Vec::new();
-        for at in 0..asked {
+        for node in nodes {
             // Each replica answers at a moment of its own.
             self.world.travel().await;
-            let node = up[(first + at) % up.len()];
-            let of_node = self.partition_of(node, table, partition);
+            if self.is_lost(node / REPLICAS_PER_DC) {
+                return Err(Failed::NoAnswer);
+            }
+            let of_node = self.partition_of(*node, table, partition);
             for (key, cell) in of_node.clone() {
                 put(&mut rows, key, cell);
             }
-            answers.push((node, of_node));
+            answers.push((*node, of_node));
         }
-        for (node, of_node) in answers {
+        for (node, of_node) in answers.into_iter().filter(|_| repairs) {
             for (key, cell) in &rows {
                 if of_node.get(key).is_none_or(|stored| stored.stamp < cell.stamp) {
                     let mut state = lock(&self.state);
@@ -279,48 +459,75 @@ impl Ring {
         Ok(self.alive(rows))
     }
 
+    /// Reads from all replicas everywhere, which repairs those that lack something.
+    pub async fn read_of_all_replicas(&self, table: &'static str, partition: &[u8]) -> Result<Rows, Failed> {
+        let mut all = Vec::new();
+        for dc in 0..DCS {
+            all.extend(self.up(dc)?);
+        }
+        if all.len() < DCS * REPLICAS_PER_DC {
+            return Err(Failed::TooFew);
+        }
+        self.read_from(&all, table, partition, true).await
+    }
+
     /// As conditional writes see it: with everything that was decided.
     pub async fn read_decided(
         &self,
-        name: &'static str,
+        home: usize,
         table: &'static str,
         partition: &[u8],
-    ) -> StoreResult<Rows> {
-        let mut rows = self.read(name, table, partition).await?;
+    ) -> Result<Rows, Failed> {
+        let mut rows = self.read(&[home], table, partition, true).await?;
         let state = lock(&self.state);
-        if let Some(decided) = state.decided.get(&(table, partition.to_vec())) {
-            for (key, cell) in &decided.rows {
-                put(&mut rows, key.clone(), cell.clone());
+        let decided = state.decided.get(&(home, table, partition.to_vec()));
+        let decided = decided.map(|decided| decided.rows.clone()).unwrap_or_default();
+        drop(state);
+        // What was decided and came nowhere is finished by whoever asks.
+        let is_missing =
+            |(key, cell): &(&Key, &Cell)| rows.get(*key).is_none_or(|stored| stored.stamp < cell.stamp);
+        let left: Mutation =
+            decided.iter().filter(is_missing).map(|(key, cell)| (key.clone(), cell.clone())).collect();
+        if !left.is_empty() {
+            for node in 0..DCS * REPLICAS_PER_DC {
+                self.deliver(home, node, left.clone(), false, None);
             }
         }
-        drop(state);
+        for (key, cell) in decided {
+            put(&mut rows, key, cell);
+        }
         Ok(self.alive(rows))
     }
 
-    /// A conditional write: `plan` says what to write when it likes what it sees.
+    /// A conditional write: `plan` says what to write when it likes what it sees. Fails where nothing was
+    /// decided; a commit that lacked replicas is decided all the same.
+    #[expect(clippy::too_many_arguments, reason = "all that a conditional statement says")]
     pub async fn decide(
         &self,
         name: &'static str,
+        home: usize,
+        level: Level,
         table: &'static str,
         partition: &[u8],
+        is_owed: bool,
         plan: impl FnOnce(&Rows) -> Option<Vec<(Key, Cell)>>,
-    ) -> StoreResult<Outcome> {
-        let place = (table, partition.to_vec());
+    ) -> Result<(Outcome, Option<Failed>), Failed> {
+        let place = (home, table, partition.to_vec());
         let turn = lock(&self.state).decided.entry(place.clone()).or_default().turn.clone();
         let turn =
             if self.world.planted(PlantedFault::DecisionsRace) { None } else { Some(turn.lock().await) };
-        let mut seen = self.read_decided(name, table, partition).await?;
+        let mut seen = self.read_decided(home, table, partition).await?;
         if turn.is_none() {
-            seen = self.read(name, table, partition).await?;
+            seen = self.read(&[home], table, partition, true).await?;
             self.world.travel().await;
         }
         let trouble = self.world.plan().faults.lost_answers && !self.world.is_calm();
         let (is_lost, never_decided) = (trouble && self.world.permille(8), self.world.permille(400));
         if is_lost && never_decided {
             self.world.note("decision lost", (name, false));
-            return Ok(Outcome::Lost);
+            return Ok((Outcome::Lost, None));
         }
-        let Some(cells) = plan(&seen) else { return Ok(Outcome::Refused) };
+        let Some(cells) = plan(&seen) else { return Ok((Outcome::Refused, None)) };
         let stamped: Vec<(Key, Cell)> = {
             let mut state = lock(&self.state);
             let decided = state.decided.entry(place).or_default();
@@ -339,13 +546,13 @@ impl Ring {
             self.world.note("decision lost", (name, true));
             let this = self.clone();
             self.world.spawn(async move {
-                let _ = this.write(name, Level::LocalQuorum, stamped).await;
+                let _ = this.write(home, level, stamped, is_owed).await;
             });
-            return Ok(Outcome::Lost);
+            return Ok((Outcome::Lost, None));
         }
-        match self.write(name, Level::LocalQuorum, stamped).await {
-            Ok(()) => Ok(Outcome::Applied),
-            Err(_) => Ok(Outcome::Lost),
+        match self.write(home, level, stamped, is_owed).await {
+            Ok(()) => Ok((Outcome::Applied, None)),
+            Err(failed) => Ok((Outcome::Lost, Some(failed))),
         }
     }
 

@@ -1,21 +1,22 @@
 //! Orders: one partition with status and history, and full copies in the lists of the user and of the day. A
 //! note of what is to be listed is there before anything else is written.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use mobimir_core::{
     id::{OrderId, UserId},
     order::{Order, OrderPosition, OrderStatus, StatusChange},
     page::Page,
+    policy::Entity,
     ports::{DayFilter, OrderStore, Period, StoreResult, Transition},
     time::Day,
 };
 use mobimir_shop::environment::Environment;
 
-use super::{Cell, Key, Level, Outcome, Ring, Rows, Stamps, Value, open};
+use super::{Cell, Debts, Key, Level, Link, Outcome, Ring, Rows, Stamps, Value, open};
 use crate::{
-    network::{Kind, Network, unavailable, unknown},
+    network::{Network, unavailable, unknown},
     planted::PlantedFault,
 };
 
@@ -33,15 +34,18 @@ const DECISIONS_MAX: usize = 4;
 #[derive(Clone)]
 pub struct Orders {
     pub(super) ring: Ring,
-    pub(super) network: Network,
+    pub(super) link: Link,
     stamps: Stamps,
 }
 
 impl Orders {
     /// The store of an instance, which from then on lists what others left behind.
-    pub fn open(ring: Ring, network: Network, environment: &Environment) -> Self {
-        let orders = Self { ring, network, stamps: Stamps::new(environment.clock.clone()) };
-        let heals = orders.clone();
+    pub fn open(ring: Ring, network: Network, environment: &Environment, dc: usize) -> Arc<Self> {
+        let link = Link::open(ring.clone(), network, environment, Entity::Orders, dc);
+        let orders = Arc::new(Self { ring, link, stamps: Stamps::new(environment.clock.clone()) });
+        let debts: Arc<dyn Debts> = orders.clone();
+        orders.link.watch(Arc::downgrade(&debts), environment);
+        let heals = Self::clone(&orders);
         environment.tasks.spawn(Box::pin(async move {
             loop {
                 tokio::time::sleep(HEAL_EVERY).await;
@@ -57,9 +61,9 @@ impl Orders {
         name: &'static str,
         level: Level,
         cells: Vec<(Key, Cell)>,
+        order: OrderId,
     ) -> StoreResult<()> {
-        let ring = self.ring.clone();
-        self.network.call(Kind::Write, name, async move { ring.write(name, level, cells).await }).await
+        self.link.write(name, level, cells, order.as_bytes()).await
     }
 
     pub(super) async fn rows(
@@ -68,8 +72,7 @@ impl Orders {
         table: &'static str,
         partition: Vec<u8>,
     ) -> StoreResult<Rows> {
-        let ring = self.ring.clone();
-        self.network.call(Kind::Read, name, async move { ring.read(name, table, &partition).await }).await
+        self.link.read(name, table, &partition).await
     }
 
     pub(super) async fn stored(&self, id: OrderId) -> StoreResult<Option<(Order, Vec<StatusChange>)>> {
@@ -80,9 +83,7 @@ impl Orders {
         &self,
         id: OrderId,
     ) -> StoreResult<Option<(Order, Vec<StatusChange>)>> {
-        let ring = self.ring.clone();
-        let read = async move { ring.read_decided("order_get", ORDERS, id.as_bytes()).await };
-        Ok(order_of(&self.network.call(Kind::Read, "order_get", read).await?))
+        Ok(order_of(&self.link.read_decided("order_get", ORDERS, id.as_bytes()).await?))
     }
 
     pub(super) fn listed(order: &Order) -> Vec<(Key, Cell)> {
@@ -110,16 +111,16 @@ impl Orders {
         let row = [stamp.to_be_bytes().as_slice(), order.id.as_bytes()].concat();
         let key = Key::new(NOTES, b"", &row);
         let cell = Cell::new(stamp, Value::Listed(Box::new(order.clone())));
-        self.write("order_note", Level::EachQuorum, vec![(key.clone(), cell)]).await?;
+        self.write("order_note", Level::EachQuorum, vec![(key.clone(), cell)], order.id).await?;
         Ok(Some(key))
     }
 
-    fn remove_later(&self, note: Option<Key>) {
+    fn remove_later(&self, note: Option<Key>, order: OrderId) {
         let Some(note) = note else { return };
         let (this, stamp) = (self.clone(), self.stamps.next());
         self.ring.world().spawn(async move {
             let cells = vec![(note, Cell::tombstone(stamp))];
-            let _ = this.write("order_note_remove", Level::LocalQuorum, cells).await;
+            let _ = this.write("order_note_remove", Level::EachQuorum, cells, order).await;
         });
     }
 
@@ -135,32 +136,44 @@ impl Orders {
             match self.stored_decided(noted.id).await? {
                 // As long as somebody may wait for it, the move may still be decided.
                 Some((order, _)) if order.version < noted.version && cell.stamp > given_up_us => continue,
-                Some((order, _)) => self.write("order_list", Level::EachQuorum, Self::listed(&order)).await?,
-                None => self.write("order_insert", Level::EachQuorum, self.first_rows(noted)).await?,
+                Some((order, _)) => self.list(&order).await?,
+                None => {
+                    let rows = self.first_rows(noted);
+                    self.write("order_insert", Level::EachQuorum, rows, noted.id).await?;
+                }
             }
             self.ring.world().note("order listed by another", noted.id);
-            self.remove_later(Some(key));
+            self.remove_later(Some(key), noted.id);
         }
         Ok(())
+    }
+
+    async fn list(&self, order: &Order) -> StoreResult<()> {
+        self.write("order_list", Level::EachQuorum, Self::listed(order), order.id).await
     }
 
     async fn insert_one(&self, order: Order) -> StoreResult<bool> {
         let note = self.note(&order).await?;
         if let Some((stored, _)) = self.stored(order.id).await.map_err(open)? {
-            self.write("order_list", Level::EachQuorum, Self::listed(&stored)).await.map_err(open)?;
-            self.remove_later(note);
+            self.list(&stored).await.map_err(open)?;
+            self.remove_later(note, order.id);
             return Ok(false);
         }
         if self.ring.world().planted(PlantedFault::NoNoteBeforeListing) {
             let mut cells = self.first_rows(&order);
             let lists = cells.split_off(1);
-            self.write("order_insert", Level::EachQuorum, cells).await.map_err(open)?;
+            self.write("order_insert", Level::EachQuorum, cells, order.id).await.map_err(open)?;
             // Nobody waits for the lists, and whoever dies leaves them out.
-            let _ = self.write("order_list", Level::EachQuorum, lists[1..].to_vec()).await;
+            let _ = self.write("order_list", Level::EachQuorum, lists[1..].to_vec(), order.id).await;
             return Ok(true);
         }
-        self.write("order_insert", Level::EachQuorum, self.first_rows(&order)).await.map_err(open)?;
-        self.remove_later(note);
+        self.write("order_insert", Level::EachQuorum, self.first_rows(&order), order.id)
+            .await
+            .map_err(open)?;
+        if self.ring.is_any_lost() {
+            self.ring.world().note("order taken without a data centre", order.id);
+        }
+        self.remove_later(note, order.id);
         Ok(true)
     }
 
@@ -229,25 +242,21 @@ impl OrderStore for Orders {
         let note = self.note(&moved).await?;
         let ignores = self.ring.world().planted(PlantedFault::MovedUnconditionally);
         for _ in 0..DECISIONS_MAX {
-            let (ring, expected) = (self.ring.clone(), history.len());
+            let expected = history.len();
             let (moved, longer) = (moved.clone(), longer.clone());
             let (decided_order, decided_history) = (moved.clone(), longer.clone());
-            let decide = async move {
-                ring.decide("order_move", ORDERS, id.as_bytes(), |rows| {
-                    let (_, seen) = order_of(rows)?;
-                    let may = seen.len() == expected || ignores;
-                    let value = Value::Order(Box::new(moved), longer);
-                    may.then(|| vec![(Key::new(ORDERS, id.as_bytes(), b""), Cell::new(0, value))])
-                })
-                .await
+            let key = id.as_bytes();
+            let plan = move |rows: &Rows| {
+                let (_, seen) = order_of(rows)?;
+                let may = seen.len() == expected || ignores;
+                let value = Value::Order(Box::new(moved), longer);
+                may.then(|| vec![(Key::new(ORDERS, id.as_bytes(), b""), Cell::new(0, value))])
             };
-            let outcome = self.network.call(Kind::Write, "order_move", decide).await;
-            match outcome {
+            let decide = self.link.decide("order_move", Level::EachQuorum, ORDERS, key, key, plan);
+            match decide.await {
                 Ok(Outcome::Applied) => {
-                    self.write("order_list", Level::EachQuorum, Self::listed(&decided_order))
-                        .await
-                        .map_err(open)?;
-                    self.remove_later(note);
+                    self.list(&decided_order).await.map_err(open)?;
+                    self.remove_later(note, id);
                     return Ok(Transition::Moved(decided_order));
                 }
                 Err(error) if matches!(error, mobimir_core::ports::StoreError::Unavailable { .. }) => {
@@ -259,9 +268,7 @@ impl OrderStore for Orders {
             let Some((order, history)) = self.stored_decided(id).await.map_err(open)? else { continue };
             match history.get(expected) {
                 Some(taken) if Some(taken) == decided_history.last() && taken.operator.is_some() => {
-                    self.write("order_list", Level::EachQuorum, Self::listed(&decided_order))
-                        .await
-                        .map_err(open)?;
+                    self.list(&decided_order).await.map_err(open)?;
                     return Ok(Transition::Moved(decided_order));
                 }
                 Some(_) => return Ok(Transition::StandsAt(order.status)),
@@ -293,5 +300,17 @@ impl OrderStore for Orders {
             return Err(unavailable("filters of a day are not simulated"));
         }
         self.page(BY_DAY, day.to_string().into_bytes(), |_| true, after, limit).await
+    }
+}
+
+#[async_trait]
+impl Debts for Orders {
+    async fn settle(&self, key: &[u8]) -> StoreResult<()> {
+        let rows = self.link.read_of_all_replicas("order_settle", ORDERS, key).await?;
+        let Some((order, _)) = order_of(&rows) else { return Ok(()) };
+        let (user, day) = (order.user_id.as_bytes().to_vec(), order.day().to_string().into_bytes());
+        self.link.read_of_all_replicas("order_settle", BY_USER, &user).await?;
+        self.link.read_of_all_replicas("order_settle", BY_DAY, &day).await?;
+        Ok(())
     }
 }

@@ -23,9 +23,9 @@ use mobimir_core::{
 use mobimir_shop::environment::Environment;
 use uuid::Uuid;
 
-use super::{Cell, Key, Level, Ring, Rows, Value};
+use super::{Cell, Failed, HOME, Key, Level, Ring, Rows, Value};
 use crate::{
-    network::{Kind, Network},
+    network::{Kind, Network, unavailable, unknown},
     planted::PlantedFault,
     world::lock,
 };
@@ -230,8 +230,8 @@ impl Outbox {
         let ring = self.ring.clone();
         let lists = async move {
             let mut lists = Vec::new();
-            for (key, _) in ring.read("outbox_lists", REGISTERS, LIST).await? {
-                lists.push(ring.read("outbox_lists", LISTS, &key.row).await?);
+            for (key, _) in ring.read_at_home("outbox_lists", REGISTERS, LIST).await? {
+                lists.push(ring.read_at_home("outbox_lists", LISTS, &key.row).await?);
             }
             Ok(lists)
         };
@@ -289,14 +289,34 @@ impl Outbox {
 
     async fn write(&self, name: &'static str, cells: Vec<(Key, Cell)>) -> StoreResult<()> {
         let ring = self.ring.clone();
-        let write = async move { ring.write(name, Level::LocalQuorum, cells).await };
+        let write = async move { ring.write_at_home(name, cells).await };
         self.network.call(Kind::Write, name, write).await
     }
 
     async fn read(&self, name: &'static str, table: &'static str, partition: &[u8]) -> StoreResult<Rows> {
         let (ring, partition) = (self.ring.clone(), partition.to_vec());
-        let read = async move { ring.read(name, table, &partition).await };
+        let read = async move { ring.read_at_home(name, table, &partition).await };
         self.network.call(Kind::Read, name, read).await
+    }
+}
+
+/// No data centre is lost while something moves.
+impl Ring {
+    async fn write_at_home(&self, name: &'static str, cells: Vec<(Key, Cell)>) -> StoreResult<()> {
+        let written = self.write(HOME, Level::LocalQuorum, cells, false).await;
+        written.map_err(|failed| match failed {
+            Failed::TooFew => unavailable(name),
+            Failed::NoAnswer => unknown(name),
+        })
+    }
+
+    async fn read_at_home(
+        &self,
+        name: &'static str,
+        table: &'static str,
+        partition: &[u8],
+    ) -> StoreResult<Rows> {
+        self.read(&[HOME], table, partition, true).await.map_err(|_| unavailable(name))
     }
 }
 

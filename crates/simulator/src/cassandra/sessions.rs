@@ -1,10 +1,13 @@
 //! Sessions: a row each, changed by conditional writes on its version; refresh tokens that are used up by a
 //! conditional write; and positions in the lists of a user and of guests to be merged.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use mobimir_core::{
     id::{SessionId, UserId},
     page::Page,
+    policy::Entity,
     ports::{SessionStore, StoreError, StoreResult},
     secret::SecretHash,
     session::{RefreshToken, RefreshUse, Session, SessionPosition, SessionState},
@@ -13,9 +16,9 @@ use mobimir_core::{
 use mobimir_shop::environment::Environment;
 use uuid::Uuid;
 
-use super::{Cell, Key, Level, Outcome, Ring, Rows, Stamps, Value, open};
+use super::{Cell, Debts, Key, Level, Link, Outcome, Ring, Rows, Stamps, Value, open};
 use crate::{
-    network::{Kind, Network, unavailable, unknown},
+    network::{Network, unavailable, unknown},
     planted::PlantedFault,
 };
 
@@ -28,21 +31,28 @@ const DECISIONS_MAX: usize = 3;
 #[derive(Clone)]
 pub struct Sessions {
     pub(super) ring: Ring,
-    pub(super) network: Network,
+    pub(super) link: Link,
     pub(super) environment: Environment,
     pub(super) stamps: Stamps,
 }
 
 impl Sessions {
-    pub fn new(ring: Ring, network: Network, environment: Environment) -> Self {
+    pub fn open(ring: Ring, network: Network, environment: Environment, dc: usize) -> Arc<Self> {
         let stamps = Stamps::new(environment.clock.clone());
-        Self { ring, network, environment, stamps }
+        let link = Link::open(ring.clone(), network, &environment, Entity::Sessions, dc);
+        let sessions = Arc::new(Self { ring, link, environment, stamps });
+        let debts: Arc<dyn Debts> = sessions.clone();
+        sessions.link.watch(Arc::downgrade(&debts), &sessions.environment);
+        sessions
     }
 
-    pub(super) async fn write(&self, name: &'static str, cells: Vec<(Key, Cell)>) -> StoreResult<()> {
-        let ring = self.ring.clone();
-        let write = async move { ring.write(name, Level::LocalQuorum, cells).await };
-        self.network.call(Kind::Write, name, write).await
+    pub(super) async fn write(
+        &self,
+        name: &'static str,
+        cells: Vec<(Key, Cell)>,
+        owed: &[u8],
+    ) -> StoreResult<()> {
+        self.link.write(name, Level::LocalQuorum, cells, owed).await
     }
 
     pub(super) async fn rows(
@@ -52,15 +62,32 @@ impl Sessions {
         partition: &[u8],
         is_decided: bool,
     ) -> StoreResult<Rows> {
-        let (ring, partition) = (self.ring.clone(), partition.to_vec());
-        let read = async move {
-            if is_decided {
-                ring.read_decided(name, table, &partition).await
-            } else {
-                ring.read(name, table, &partition).await
-            }
-        };
-        self.network.call(Kind::Read, name, read).await
+        if is_decided {
+            self.link.read_decided(name, table, partition).await
+        } else {
+            self.link.read(name, table, partition).await
+        }
+    }
+
+    /// Writes a session in every data centre as it is in one, under the stamps that it has, with what lists it.
+    async fn bring(&self, id: SessionId) -> StoreResult<()> {
+        if self.ring.world().planted(PlantedFault::SessionsNotWrittenAgain) {
+            return Ok(());
+        }
+        let mut rows = self.link.read_everywhere("session_written", SESSIONS, id.as_bytes()).await?;
+        rows.retain(|_, cell| cell.value.is_some());
+        let Some((session, _)) = session_of(&rows) else { return Ok(()) };
+        let cells = rows.into_iter().chain(self.listed(&session)).collect();
+        self.link.write_everywhere("session_again", cells).await
+    }
+
+    /// The same of a refresh token, and of its having been used.
+    async fn bring_token(&self, hash: SecretHash) -> StoreResult<()> {
+        if self.ring.world().planted(PlantedFault::SessionsNotWrittenAgain) {
+            return Ok(());
+        }
+        let rows = self.link.read_everywhere("token_written", TOKENS, &hash.0).await?;
+        self.link.write_everywhere("token_again", rows.into_iter().collect()).await
     }
 
     pub(super) async fn stored(
@@ -71,8 +98,12 @@ impl Sessions {
         Ok(session_of(&self.rows("session_get", SESSIONS, id.as_bytes(), is_decided).await?))
     }
 
-    pub(super) async fn token(&self, hash: SecretHash) -> StoreResult<Option<(RefreshToken, Option<Uuid>)>> {
-        Ok(token_of(&self.rows("token_get", TOKENS, &hash.0, true).await?))
+    pub(super) async fn token(
+        &self,
+        hash: SecretHash,
+        is_decided: bool,
+    ) -> StoreResult<Option<(RefreshToken, Option<Uuid>)>> {
+        Ok(token_of(&self.rows("token_get", TOKENS, &hash.0, is_decided).await?))
     }
 
     fn token_cell(&self, token: RefreshToken) -> (Key, Cell) {
@@ -86,6 +117,38 @@ impl Sessions {
         let unmerged = matches!(session.state, SessionState::Closed { merged: false, .. })
             .then(|| Key::new(UNMERGED, b"", session.id.as_bytes()));
         by_user.into_iter().chain(unmerged).map(|key| (key, of_session())).collect()
+    }
+}
+
+/// What is owed of a session: a letter and a key for each partition.
+pub(super) fn owed(session: SessionId, token: Option<SecretHash>) -> Vec<u8> {
+    let mut key = [b"s", session.as_bytes().as_slice()].concat();
+    token.into_iter().for_each(|hash| key.extend(owed_token(hash)));
+    key
+}
+
+pub(super) fn owed_token(hash: SecretHash) -> Vec<u8> {
+    [b"t", hash.0.as_slice()].concat()
+}
+
+#[async_trait]
+impl Debts for Sessions {
+    /// Without read repair what is there is written once more.
+    async fn settle(&self, mut key: &[u8]) -> StoreResult<()> {
+        while let Some((letter, rest)) = key.split_first() {
+            key = if *letter == b's'
+                && let Some((id, rest)) = rest.split_first_chunk()
+            {
+                self.bring(SessionId(Uuid::from_bytes(*id))).await?;
+                rest
+            } else if let Some((hash, rest)) = rest.split_first_chunk() {
+                self.bring_token(SecretHash(*hash)).await?;
+                rest
+            } else {
+                return Ok(());
+            };
+        }
+        Ok(())
     }
 }
 
@@ -114,7 +177,7 @@ impl SessionStore for Sessions {
         let mut cells = vec![session_cell(&session, Uuid::nil(), self.stamps.first_write())];
         cells.extend(self.listed(&session));
         cells.extend(refresh.map(|token| self.token_cell(token)));
-        self.write("session_insert", cells).await
+        self.write("session_insert", cells, &owed(session.id, refresh.map(|token| token.hash))).await
     }
 
     async fn get(&self, id: SessionId, now: Timestamp) -> StoreResult<Option<Session>> {
@@ -149,7 +212,9 @@ impl SessionStore for Sessions {
     }
 
     async fn use_refresh(&self, hash: SecretHash, now: Timestamp) -> StoreResult<RefreshUse> {
-        let stored = self.token(hash).await?;
+        // Whether a read sees every write that was acknowledged, also in the other data centre.
+        let is_decided = !self.ring.features().loses_data_centres;
+        let stored = self.token(hash, is_decided).await?;
         let Some((token, used_by)) = stored.filter(|(token, _)| token.expires_at > now) else {
             return Ok(RefreshUse::Unknown);
         };
@@ -159,36 +224,42 @@ impl SessionStore for Sessions {
         if self.ring.world().planted(PlantedFault::TokenUsedWithoutDecision) {
             let used = Value::Token(token, Some(Uuid::max()));
             let cell = Cell::new(self.stamps.next(), used).until(token.expires_at);
-            self.write("token_use", vec![(Key::new(TOKENS, &hash.0, b""), cell)]).await?;
+            let cells = vec![(Key::new(TOKENS, &hash.0, b""), cell)];
+            self.write("token_use", cells, &owed_token(hash)).await?;
             return Ok(RefreshUse::First(token.session));
         }
         let ours = self.environment.ids.fresh(now);
         let mut was_lost = false;
         for _ in 0..DECISIONS_MAX {
-            let ring = self.ring.clone();
-            let decide = async move {
-                ring.decide("token_use", TOKENS, &hash.0, |rows| {
-                    let (token, used_by) = token_of(rows)?;
-                    let used = Value::Token(token, Some(ours));
-                    let cell = Cell::new(0, used).until(token.expires_at);
-                    used_by.is_none().then(|| vec![(Key::new(TOKENS, &hash.0, b""), cell)])
-                })
-                .await
+            let plan = move |rows: &Rows| {
+                let (token, used_by) = token_of(rows)?;
+                let used = Value::Token(token, Some(ours));
+                let cell = Cell::new(0, used).until(token.expires_at);
+                used_by.is_none().then(|| vec![(Key::new(TOKENS, &hash.0, b""), cell)])
             };
-            match self.network.call(Kind::Write, "token_use", decide).await {
+            let owed = owed_token(hash);
+            let decide =
+                self.link.decide("token_use", Level::LocalQuorum, TOKENS, &hash.0, &owed, plan).await;
+            match decide {
                 Ok(Outcome::Applied) => return Ok(RefreshUse::First(token.session)),
                 Ok(Outcome::Refused) => {}
                 Ok(Outcome::Lost) | Err(StoreError::Unknown { .. }) => was_lost = true,
                 Err(error) if !was_lost => return Err(error),
                 Err(error) => return Err(open(error)),
             }
-            match self.token(hash).await.map_err(open)? {
+            match self.token(hash, true).await.map_err(open)? {
                 Some((_, Some(by))) if by == ours => return Ok(RefreshUse::First(token.session)),
                 Some((_, Some(_))) => return Ok(RefreshUse::Again(token.session)),
-                _ => {}
+                Some(_) => {}
+                // It may have been given out elsewhere, and never have arrived where tokens are decided.
+                None => {
+                    self.ring.world().note("brought to where it is decided", "token");
+                    let brought = self.bring_token(hash).await;
+                    brought.map_err(|error| if was_lost { open(error) } else { error })?;
+                }
             }
         }
-        Err(unknown("token_use"))
+        Err(if was_lost { unknown("token_use") } else { unavailable("token_use") })
     }
 
     async fn update(
@@ -207,28 +278,35 @@ impl SessionStore for Sessions {
         let session = Session { holder: stored.holder, created_at: stored.created_at, ..session };
         let listed = self.listed(&session);
         if !listed.is_empty() {
-            self.write("session_list", listed).await?;
+            self.write("session_list", listed, &owed(session.id, None)).await?;
         }
         let ours = self.environment.ids.fresh(session.last_active);
         let ignores = self.ring.world().planted(PlantedFault::SessionUpdatedUnconditionally);
         let mut was_lost = false;
-        let mut won = false;
+        let (mut won, mut is_brought) = (false, false);
         for _ in 0..DECISIONS_MAX {
-            let (ring, session, id) = (self.ring.clone(), session.clone(), session.id);
-            let wanted = session.version;
-            let decide = async move {
-                ring.decide("session_update", SESSIONS, id.as_bytes(), |rows| {
-                    let (seen, _) = session_of(rows)?;
-                    (seen.version == expected || ignores).then(|| vec![session_cell(&session, ours, 0)])
-                })
-                .await
+            let (session, id, wanted) = (session.clone(), session.id, session.version);
+            let plan = move |rows: &Rows| {
+                let (seen, _) = session_of(rows)?;
+                (seen.version == expected || ignores).then(|| vec![session_cell(&session, ours, 0)])
             };
-            match self.network.call(Kind::Write, "session_update", decide).await {
+            let (key, owed) = (id.as_bytes(), owed(id, None));
+            let decide = self.link.decide("session_update", Level::LocalQuorum, SESSIONS, key, &owed, plan);
+            match decide.await {
                 Ok(Outcome::Applied) => {
                     won = true;
                     break;
                 }
-                Ok(Outcome::Refused) if !was_lost => return Ok(false),
+                Ok(Outcome::Refused) if !was_lost => {
+                    // It may have been written elsewhere, and never have arrived where sessions are decided.
+                    if is_brought || !matches!(self.stored(id, true).await, Ok(None)) {
+                        return Ok(false);
+                    }
+                    self.ring.world().note("brought to where it is decided", "session");
+                    self.bring(id).await?;
+                    is_brought = true;
+                    continue;
+                }
                 Ok(Outcome::Refused) => {}
                 Ok(Outcome::Lost) | Err(StoreError::Unknown { .. }) => was_lost = true,
                 Err(error) if !was_lost => return Err(error),
@@ -249,7 +327,8 @@ impl SessionStore for Sessions {
             return Err(unknown("session_update"));
         }
         if let Some(token) = refresh {
-            self.write("token_give", vec![self.token_cell(token)]).await.map_err(open)?;
+            let owed = owed(session.id, Some(token.hash));
+            self.write("token_give", vec![self.token_cell(token)], &owed).await.map_err(open)?;
         }
         Ok(true)
     }
@@ -271,7 +350,8 @@ impl SessionStore for Sessions {
                     unmerged.push((at, session));
                 }
                 SessionState::Closed { merged: true, .. } => {
-                    self.write("unmerged_remove", vec![(key, Cell::tombstone(self.stamps.next()))]).await?;
+                    let removed = vec![(key, Cell::tombstone(self.stamps.next()))];
+                    self.write("unmerged_remove", removed, &owed(session.id, None)).await?;
                 }
                 _ => {}
             }

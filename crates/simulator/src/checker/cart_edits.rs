@@ -11,8 +11,9 @@ impl<'a> Checker<'a> {
             && self.edits(customer, item).any(|edit| {
                 edit.is_done()
                     && put_in.is_before(edit)
-                    && until.is_none_or(|read| edit.is_before(read))
-                    && !self.is_ordered_between(customer, put_in.asked_ms, edit.answered_ms)
+                    && self.sees(put_in, edit)
+                    && until.is_none_or(|read| edit.is_before(read) && self.sees(edit, read))
+                    && !self.may_be_ordered_without(customer, put_in, edit)
             })
     }
 
@@ -42,21 +43,17 @@ impl<'a> Checker<'a> {
         })
     }
 
-    /// Whether an order of the cart may have read it in this time.
-    fn is_ordered_between(&self, customer: Customer, from_ms: i64, to_ms: i64) -> bool {
+    /// Whether an order of the cart may have read what was put in, and not the edit that took it out.
+    fn may_be_ordered_without(&self, customer: Customer, put_in: &Operation, edit: &Operation) -> bool {
         self.end.orders.iter().any(|((of, key), order)| {
             if *of != customer || order.as_ref().is_none_or(|order| !order.is_of_cart) {
                 return false;
             }
             let asked = self.asked.get(&(*of, key.as_str())).map_or(&[][..], Vec::as_slice);
-            let (mut begins_ms, mut ends_ms) = (i64::MAX, i64::MAX);
-            for operation in asked {
-                begins_ms = begins_ms.min(operation.asked_ms);
-                if matches!(operation.answer, Answer::Placed { .. }) {
-                    ends_ms = ends_ms.min(operation.answered_ms);
-                }
-            }
-            begins_ms <= to_ms && ends_ms >= from_ms
+            let placed = asked.iter().filter(|ask| matches!(ask.answer, Answer::Placed { .. }));
+            let ends_ms = placed.map(|ask| ask.answered_ms).min().unwrap_or(i64::MAX);
+            let is_without = |ask: &&Operation| ask.asked_ms <= edit.answered_ms || !self.sees(edit, ask);
+            ends_ms >= put_in.asked_ms && asked.iter().any(is_without)
         })
     }
 }

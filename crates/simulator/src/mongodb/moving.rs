@@ -1,4 +1,4 @@
-//! What can move, in the replica set: carts, orders, sessions, and the notes of migrations. A tracked write
+//! What can move, in the replica set: carts, orders, sessions. A tracked write
 //! leaves its mark in the same entry of the log.
 
 use std::sync::Arc;
@@ -8,7 +8,6 @@ use mobimir_core::{
     cart::{CartChange, CartPosition, Owner, StoredCart},
     id::{OrderId, SessionId, UserId},
     moving::{Backlog, Facts, Found, InTable, Mark, Movable, Place, Range, Row, Rows, Scanned, Side, Whole},
-    notes::{Expected, Note, NoteStore},
     order::{Order, OrderPosition, OrderStatus, StatusChange},
     page::Page,
     ports::{CartStore, DayFilter, OrderStore, Period, SessionStore, StoreResult, Transition},
@@ -282,32 +281,5 @@ impl SessionStore for MongoSide {
         now: Timestamp,
     ) -> StoreResult<Vec<Session>> {
         self.stores.read("unmerged", move |store| at_once(store.unmerged(closed_before, limit, now))).await
-    }
-}
-
-#[async_trait]
-impl NoteStore for MongoStores {
-    async fn get(&self, name: &str) -> StoreResult<Option<Note>> {
-        let name = name.to_owned();
-        self.read("note_get", move |store| at_once(NoteStore::get(store, &name))).await
-    }
-
-    async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> StoreResult<Vec<Note>> {
-        let (prefix, after) = (prefix.to_owned(), after.map(str::to_owned));
-        let list =
-            move |store: &ModelStore| at_once(NoteStore::list(store, &prefix, after.as_deref(), limit));
-        self.read("note_list", list).await
-    }
-
-    async fn write(&self, name: &str, expected: Expected, body: Vec<u8>) -> StoreResult<Option<u64>> {
-        let name = name.to_owned();
-        let write = move |store: &ModelStore| at_once(NoteStore::write(store, &name, expected, body.clone()));
-        MongoStores::write(self, "note_write", write).await
-    }
-
-    async fn remove(&self, name: &str, expected: Expected) -> StoreResult<bool> {
-        let name = name.to_owned();
-        let remove = move |store: &ModelStore| at_once(NoteStore::remove(store, &name, expected));
-        MongoStores::write(self, "note_remove", remove).await
     }
 }

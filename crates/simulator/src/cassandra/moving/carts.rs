@@ -17,14 +17,14 @@ use uuid::Uuid;
 
 use super::{
     super::{
-        Carts, Cell, Key, Level, Outcome, Value,
+        Carts, Cell, Key, Level, Outcome, Rows, Value,
         carts::{PACKED_AFTER_MS, TABLE, owner_of, partition, row_key, stored},
         packed_id,
     },
     Moving, PUT_DECISIONS_MAX,
 };
 use crate::{
-    network::{Kind, unavailable, unknown},
+    network::{unavailable, unknown},
     planted::PlantedFault,
 };
 
@@ -64,30 +64,27 @@ impl Moving<Carts> {
     }
 
     async fn replace(&self, owner: Owner, plan: PackPlan) -> StoreResult<Outcome> {
-        let (ring, partition) = (self.ring.clone(), partition(owner));
-        let decide = async move {
-            ring.decide("cart_put", TABLE, &partition, |rows| {
-                if packed_id(&stored(rows)) != plan.expected {
-                    return None;
-                }
-                let gone = plan.removed.iter().map(|(id, written_us)| row_key(owner, *id, *written_us));
-                let mut cells: Vec<(Key, Cell)> = gone.map(|key| (key, Cell::tombstone(0))).collect();
-                let packed = StoredRow {
-                    id: Uuid::nil(),
-                    written_us: 0,
-                    touched_at: plan.touched_at,
-                    expires_at: plan.expires_at,
-                    change: Some(plan.packed),
-                    created_at: Some(plan.created_at),
-                    version: plan.version,
-                    rows: plan.rows,
-                };
-                cells.push((row_key(owner, Uuid::nil(), 0), Cell::new(0, Value::CartRow(packed))));
-                Some(cells)
-            })
-            .await
+        let partition = partition(owner);
+        let put = move |rows: &Rows| {
+            if packed_id(&stored(rows)) != plan.expected {
+                return None;
+            }
+            let gone = plan.removed.iter().map(|(id, written_us)| row_key(owner, *id, *written_us));
+            let mut cells: Vec<(Key, Cell)> = gone.map(|key| (key, Cell::tombstone(0))).collect();
+            let packed = StoredRow {
+                id: Uuid::nil(),
+                written_us: 0,
+                touched_at: plan.touched_at,
+                expires_at: plan.expires_at,
+                change: Some(plan.packed),
+                created_at: Some(plan.created_at),
+                version: plan.version,
+                rows: plan.rows,
+            };
+            cells.push((row_key(owner, Uuid::nil(), 0), Cell::new(0, Value::CartRow(packed))));
+            Some(cells)
         };
-        self.network.call(Kind::Write, "cart_put", decide).await
+        self.store.link.decide("cart_put", Level::LocalQuorum, TABLE, &partition, &partition, put).await
     }
 
     /// A decision has the stamp of the cluster's clock, which may be behind that of who wrote a row just now.
@@ -100,15 +97,11 @@ impl Moving<Carts> {
         if cells.is_empty() {
             return Ok(());
         }
-        let ring = self.ring.clone();
-        let write = async move { ring.write("cart_put", Level::LocalQuorum, cells).await };
-        self.network.call(Kind::Write, "cart_put", write).await
+        self.store.link.write("cart_put", Level::LocalQuorum, cells, &partition(owner)).await
     }
 
     async fn rows_decided(&self, owner: Owner) -> StoreResult<Vec<StoredRow>> {
-        let (ring, partition) = (self.ring.clone(), partition(owner));
-        let read = async move { ring.read_decided("cart_read", TABLE, &partition).await };
-        Ok(stored(&self.network.call(Kind::Read, "cart_read", read).await?))
+        Ok(stored(&self.store.link.read_decided("cart_read", TABLE, &partition(owner)).await?))
     }
 }
 

@@ -21,7 +21,7 @@ use super::{
     Moving, PUT_DECISIONS_MAX,
 };
 use crate::{
-    network::{Kind, unavailable, unknown},
+    network::{unavailable, unknown},
     planted::PlantedFault,
 };
 
@@ -40,7 +40,7 @@ impl Moving<Orders> {
     }
 
     async fn list(&self, order: &Order) -> StoreResult<()> {
-        self.store.write("order_list", Level::EachQuorum, Orders::listed(order)).await
+        self.store.write("order_list", Level::EachQuorum, Orders::listed(order), order.id).await
     }
 
     async fn put_one(&self, copy: &WholeOrder) -> StoreResult<()> {
@@ -55,18 +55,18 @@ impl Moving<Orders> {
                 return self.list(order).await;
             }
             let expected = stands.as_ref().map(|(order, _)| order.version);
-            let (ring, replacement) = (self.ring.clone(), copy.clone());
-            let decide = async move {
-                ring.decide("order_put", ORDERS, id.as_bytes(), |rows| {
-                    let seen = order_of(rows).map(|(order, _)| order.version);
-                    let WholeOrder { order, history } = replacement;
-                    let value = Value::Order(Box::new(order), history);
-                    let cell = || (Key::new(ORDERS, id.as_bytes(), b""), Cell::new(0, value));
-                    (seen == expected).then(|| vec![cell()])
-                })
-                .await
+            let replacement = copy.clone();
+            let put = move |rows: &Rows| {
+                let seen = order_of(rows).map(|(order, _)| order.version);
+                let WholeOrder { order, history } = replacement;
+                let value = Value::Order(Box::new(order), history);
+                let cell = || (Key::new(ORDERS, id.as_bytes(), b""), Cell::new(0, value));
+                (seen == expected).then(|| vec![cell()])
             };
-            if let Outcome::Applied = self.network.call(Kind::Write, "order_put", decide).await? {
+            let (link, key) = (&self.store.link, id.as_bytes());
+            if let Outcome::Applied =
+                link.decide("order_put", Level::LocalQuorum, ORDERS, key, key, put).await?
+            {
                 return self.list(&copy.order).await;
             }
             stands = self.store.stored_decided(id).await?;

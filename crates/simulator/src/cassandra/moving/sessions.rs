@@ -18,13 +18,15 @@ use uuid::Uuid;
 
 use super::{
     super::{
-        Cell, Key, Outcome, Sessions, Value,
-        sessions::{BY_USER, SESSIONS, TOKENS, UNMERGED, session_cell, session_of, token_of},
+        Cell, Key, Level, Outcome, Rows, Sessions, Value,
+        sessions::{
+            BY_USER, SESSIONS, TOKENS, UNMERGED, owed, owed_token, session_cell, session_of, token_of,
+        },
     },
     Moving, PUT_DECISIONS_MAX,
 };
 use crate::{
-    network::{Kind, unavailable, unknown},
+    network::{unavailable, unknown},
     planted::PlantedFault,
 };
 
@@ -78,7 +80,11 @@ impl Moving<Sessions> {
 
     async fn list(&self, session: &Session) -> StoreResult<()> {
         let listed = self.store.listed(session);
-        if listed.is_empty() { Ok(()) } else { self.store.write("session_list", listed).await }
+        if listed.is_empty() {
+            Ok(())
+        } else {
+            self.store.write("session_list", listed, &owed(session.id, None)).await
+        }
     }
 
     async fn put_session(&self, session: &Session, now: Timestamp) -> StoreResult<()> {
@@ -94,20 +100,20 @@ impl Moving<Sessions> {
             self.list(session).await?;
             let expected = stored.as_ref().map(|stored| stored.version);
             let changed_by = self.store.environment.ids.fresh(now);
-            let (ring, copy) = (self.ring.clone(), session.clone());
-            let decide = async move {
-                ring.decide("session_put", SESSIONS, id.as_bytes(), |rows| {
-                    let seen = session_of(rows).map(|(seen, _)| seen.version);
-                    (seen == expected).then(|| vec![session_cell(&copy, changed_by, 0)])
-                })
-                .await
+            let copy = session.clone();
+            let put = move |rows: &Rows| {
+                let seen = session_of(rows).map(|(seen, _)| seen.version);
+                (seen == expected).then(|| vec![session_cell(&copy, changed_by, 0)])
             };
-            if let Outcome::Applied = self.network.call(Kind::Write, "session_put", decide).await? {
+            let (link, key, owes) = (&self.store.link, id.as_bytes(), owed(id, None));
+            if let Outcome::Applied =
+                link.decide("session_put", Level::LocalQuorum, SESSIONS, key, &owes, put).await?
+            {
                 if stored.is_some_and(|stored| is_unmerged(&stored)) && !is_unmerged(session) {
                     let gone = Cell::tombstone(self.store.stamps.next());
                     let key = Key::new(UNMERGED, b"", id.as_bytes());
                     // Whoever meets it later sees that nothing is to be done.
-                    let _ = self.store.write("session_unlist", vec![(key, gone)]).await;
+                    let _ = self.store.write("session_unlist", vec![(key, gone)], &owed(id, None)).await;
                 }
                 return Ok(());
             }
@@ -126,15 +132,14 @@ impl Moving<Sessions> {
                 None => {}
             }
             let used_by = is_used.then(|| self.store.environment.ids.fresh(now));
-            let ring = self.ring.clone();
-            let decide = async move {
-                ring.decide("token_put", TOKENS, &hash.0, |rows| {
-                    let cell = Cell::new(0, Value::Token(token, used_by)).until(token.expires_at);
-                    token_of(rows).is_none().then(|| vec![(Key::new(TOKENS, &hash.0, b""), cell)])
-                })
-                .await
+            let put = move |rows: &Rows| {
+                let cell = Cell::new(0, Value::Token(token, used_by)).until(token.expires_at);
+                token_of(rows).is_none().then(|| vec![(Key::new(TOKENS, &hash.0, b""), cell)])
             };
-            if let Outcome::Applied = self.network.call(Kind::Write, "token_put", decide).await? {
+            let (link, owes) = (&self.store.link, owed_token(hash));
+            if let Outcome::Applied =
+                link.decide("token_put", Level::LocalQuorum, TOKENS, &hash.0, &owes, put).await?
+            {
                 return Ok(());
             }
             stored = self.token(hash, true).await?;
