@@ -83,7 +83,7 @@ impl OrderStore for MongoStores {
         after: Option<OrderPosition>,
         limit: usize,
     ) -> StoreResult<Page<Order, OrderPosition>> {
-        let list = move |store: &_| at_once(OrderStore::by_day(store, day, filter.clone(), after, limit));
+        let list = move |store: &_| at_once(OrderStore::by_day(store, day, filter, after, limit));
         self.read("order_list", list).await
     }
 }

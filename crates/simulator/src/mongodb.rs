@@ -50,9 +50,12 @@ pub struct ReplicaSet {
     set: Arc<Mutex<Set>>,
     /// Somebody has more of the log, or is elected.
     changed: Arc<Watched<()>>,
-    /// Entries of the outbox of a separate order history, by name: since when each may be there, and until when.
-    outbox: Arc<Mutex<BTreeMap<String, (i64, Option<i64>)>>>,
+    /// Entries of the outbox of a separate order history, by name.
+    outbox: Arc<Mutex<BTreeMap<String, OutboxSpan>>>,
 }
+
+/// Since when an entry of the outbox may be there, and until when, in milliseconds of the run.
+pub(crate) type OutboxSpan = (i64, Option<i64>);
 
 struct Set {
     members: Vec<Member>,
