@@ -23,7 +23,7 @@ const RECORDED: &[(PlantedFault, u64)] = &[
     (PlantedFault::CheckoutUpdatedUnconditionally, 1),
     (PlantedFault::ClaimSetUnconditionally, 5),
     (PlantedFault::WrittenToOneReplica, 4),
-    (PlantedFault::ReadFromOneReplica, 0),
+    (PlantedFault::ReadFromOneReplica, 1),
     (PlantedFault::DecisionsRace, 4),
     (PlantedFault::PackingRenamesParts, 4),
     (PlantedFault::PackingForgetsCovered, 0),
