@@ -3,7 +3,7 @@
 //! A search with short steps says where to begin. What counts is [`hold`](crate::hold): long runs, all of
 //! which keep all limits.
 
-use anyhow::{Context, Result};
+use anyhow::{Result, ensure};
 use mobimir_load::report::Report;
 
 use crate::{
@@ -44,17 +44,14 @@ impl Found {
         progress("the highest rate within the limits, in short steps");
         let begin = BEGIN / setting.pace.divisor as f64;
         let of_step = crowd.find_max(begin, setting.pace.visit)?;
-        let (mut hold, mut runs) = (Hold::from(of_step.unwrap_or(begin)), Vec::new());
-        let held = loop {
+        let (mut hold, mut runs) = (Hold::from(of_step.unwrap_or(begin)), Vec::<(f64, Report)>::new());
+        let (held, rate) = loop {
             let rate = match hold.next() {
                 Next::Run(rate) => rate,
-                Next::Held(rate) => break Some(rate),
-                Next::GaveUp(_) => break None,
+                Next::Held(rate) => break (Some(rate), rate),
+                Next::GaveUp(rate) => break (None, rate),
             };
-            if runs.last().is_none_or(|last: &Report| last.rate != rate) {
-                runs.clear();
-            }
-            let number = runs.len() + 1;
+            let number = runs.iter().filter(|(at, _)| *at == rate).count() + 1;
             progress(&format!("{rate:.0} requests/s for {:?}, run {number} of {RUNS}", setting.pace.friday));
             let report = crowd.send(rate, setting.pace.friday)?;
             let reasons = shortfalls(&report);
@@ -63,9 +60,10 @@ impl Found {
                 false => format!("{rate:.0} requests/s do not hold: {}", reasons.join("; ")),
             });
             hold.ran(reasons.is_empty());
-            runs.push(report);
+            runs.push((rate, report));
         };
-        let rate = runs.last().context("no run was made")?.rate;
+        let runs: Vec<Report> = runs.into_iter().filter(|(at, _)| *at == rate).map(|(_, run)| run).collect();
+        ensure!(!runs.is_empty(), "no run was made at {rate} requests/s");
         Ok(Self { of_step, held, rate, runs })
     }
 }

@@ -1,12 +1,14 @@
-//! Whether a rate holds: one lucky step of a search is not enough, so a rate is run several times, and every
-//! run counts.
+//! The highest rate that holds: one lucky step of a search is not enough, so a rate is run several times, and
+//! every run counts. The search goes down until a rate holds, then halves the gap to the lowest that did not.
 
 /// So many runs at a rate have to keep all limits, one after the other.
 pub(crate) const RUNS: usize = 3;
-/// After a run that does not keep them a lower rate is tried.
-const STEP_DOWN: f64 = 0.9;
-/// So many rates are tried at most: the last is 0.59 of the first.
+/// While no rate has held, the next is this share of the one before.
+const STEP_DOWN: f64 = 0.8;
+/// So many rates are tried on the way down at most: the last is a third of the first.
 const RATES_MAX: usize = 6;
+/// So many rates are tried between one that holds and one that does not: the gap becomes 6 %.
+const REFINEMENTS_MAX: usize = 2;
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,22 +25,26 @@ pub(crate) struct Hold {
     rate: f64,
     /// Runs at this rate that kept the limits.
     kept: usize,
-    /// Rates that did not hold.
-    failed: usize,
+    /// The highest rate that holds.
+    held: Option<f64>,
+    /// The lowest rate that does not.
+    failed: Option<f64>,
+    /// Rates that did not hold on the way down.
+    failures: usize,
+    refinements: usize,
 }
 
 impl Hold {
     pub(crate) fn from(rate: f64) -> Self {
-        Self { rate, kept: 0, failed: 0 }
+        Self { rate, kept: 0, held: None, failed: None, failures: 0, refinements: 0 }
     }
 
     pub(crate) fn next(&self) -> Next {
-        if self.kept == RUNS {
-            Next::Held(self.rate)
-        } else if self.failed == RATES_MAX {
-            Next::GaveUp(self.rate)
-        } else {
-            Next::Run(self.rate)
+        match (self.held, self.failed) {
+            (Some(held), None) => Next::Held(held),
+            (Some(held), Some(_)) if self.refinements == REFINEMENTS_MAX => Next::Held(held),
+            (None, _) if self.failures == RATES_MAX => Next::GaveUp(self.rate),
+            _ => Next::Run(self.rate),
         }
     }
 
@@ -46,11 +52,22 @@ impl Hold {
     pub(crate) fn ran(&mut self, kept: bool) {
         if kept {
             self.kept += 1;
-            return;
+            if self.kept < RUNS {
+                return;
+            }
         }
-        (self.kept, self.failed) = (0, self.failed + 1);
-        if self.failed < RATES_MAX {
-            self.rate *= STEP_DOWN;
+        let refines = self.held.is_some();
+        match kept {
+            true => self.held = Some(self.rate),
+            false => self.failed = Some(self.rate),
+        }
+        self.kept = 0;
+        self.refinements += usize::from(refines);
+        self.failures += usize::from(!kept && !refines);
+        match (self.held, self.failed) {
+            (Some(held), Some(failed)) => self.rate = (held * failed).sqrt(),
+            (None, Some(failed)) if self.failures < RATES_MAX => self.rate = failed * STEP_DOWN,
+            _ => {}
         }
     }
 }
@@ -78,15 +95,28 @@ mod tests {
     /// Two good runs before a bad one are worth nothing, neither for this rate nor for the next.
     #[test]
     fn one_bad_run_of_three_is_a_rate_that_does_not_hold() {
-        let (runs, end) = run(1_000.0, |_, run| run != 2);
-        assert_eq!(runs, [1_000.0, 1_000.0, 1_000.0, 900.0, 900.0, 900.0]);
-        assert_eq!(end, Next::Held(900.0));
+        let (runs, end) = run(1_000.0, |rate, run| run != 2 && rate <= 800.0 || run < 2);
+        assert_eq!(runs[..6], [1_000.0, 1_000.0, 1_000.0, 800.0, 800.0, 800.0]);
+        assert_eq!(end, Next::Held(800.0));
     }
 
     #[test]
-    fn the_highest_rate_that_holds_is_found_from_above() {
-        let (_, end) = run(1_000.0, |rate, _| rate <= 750.0);
-        assert!(matches!(end, Next::Held(rate) if (728.0..730.0).contains(&rate)), "{end:?}");
+    fn the_highest_rate_that_holds_is_found_between_one_that_does_and_one_that_does_not() {
+        for limit in [500.0, 640.0, 700.0, 799.0, 800.0, 950.0] {
+            let (_, end) = run(1_000.0, |rate, _| rate <= limit);
+            assert!(
+                matches!(end, Next::Held(rate) if rate <= limit && rate > limit * 0.94),
+                "{limit}: {end:?}"
+            );
+        }
+    }
+
+    /// A rate that fails while the gap is halved does not take the rate away that has held.
+    #[test]
+    fn what_has_held_stays() {
+        let (runs, end) = run(1_000.0, |rate, _| rate <= 800.0);
+        assert_eq!(runs.len(), 1 + RUNS + REFINEMENTS_MAX);
+        assert_eq!(end, Next::Held(800.0));
     }
 
     #[test]
