@@ -14,6 +14,7 @@ pub(crate) mod ring;
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
+use mobimir_core::policy::Policy;
 use mobimir_lab::{Profile, Ring, RingSpec};
 use tokio::runtime::Builder;
 
@@ -45,8 +46,11 @@ pub(crate) fn measure(quick: bool, wanted: &[Operation], figures: &mut Figures) 
     }
     ensure!(!wanted.iter().any(|operation| operation.is_of_products()), "there are no products in Cassandra");
     let ring = start_ring()?;
+    let policy = ring::policy()?;
     let runtime = Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?;
-    runtime.block_on(compare(&ring, &wanted, pace(quick), figures))
+    let shop = runtime.block_on(compare(&ring, &policy, &wanted, pace(quick), figures))?;
+    drop(runtime);
+    requests::count(&ring, &policy, &shop, &wanted, figures)
 }
 
 pub(crate) fn start_ring() -> Result<Ring> {
@@ -54,12 +58,18 @@ pub(crate) fn start_ring() -> Result<Ring> {
     Ring::ephemeral(&RingSpec::new(&[NODES], Profile::Bench)).context("no ring of Cassandra")
 }
 
-async fn compare(ring: &Ring, wanted: &[Operation], pace: Pace, figures: &mut Figures) -> Result<()> {
+/// Says what there is in the end.
+async fn compare(
+    ring: &Ring,
+    policy: &Policy,
+    wanted: &[Operation],
+    pace: Pace,
+    figures: &mut Figures,
+) -> Result<Arc<Shop>> {
     progress("making the tables");
-    let policy = ring::policy()?;
-    ring::create(ring, &policy).await?;
-    let port = Arc::new(Port::connect(ring, &policy, None).await?);
-    let bare = Arc::new(Bare::connect(ring, &policy).await?);
+    ring::create(ring, policy).await?;
+    let port = Arc::new(Port::connect(ring, policy, None).await?);
+    let bare = Arc::new(Bare::connect(ring, policy).await?);
 
     progress("making carts, orders and sessions");
     let shop = Arc::new(Shop::fill(port.as_ref()).await?);
@@ -71,6 +81,5 @@ async fn compare(ring: &Ring, wanted: &[Operation], pace: Pace, figures: &mut Fi
     for &operation in wanted {
         sides.compare(operation, figures).await?;
     }
-    drop(sides);
-    requests::count(ring, &policy, &shop, wanted, figures).await
+    Ok(shop)
 }

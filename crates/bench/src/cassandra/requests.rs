@@ -1,4 +1,8 @@
 //! How many round trips an operation takes, one after the other, counted by the driver.
+//!
+//! On one thread: what an operation leaves to the background (an order's note is removed so) does not run before the
+//! operation is over and its round trips are counted. With several it may be answered before the one that counts gets
+//! its processor back, and would be taken for a round trip that somebody waited for.
 
 use std::sync::Arc;
 
@@ -9,6 +13,7 @@ use mobimir_core::{
     time::{Clock, SystemClock},
 };
 use mobimir_lab::Ring;
+use tokio::runtime::Builder;
 
 use super::port::Port;
 use crate::{
@@ -20,7 +25,18 @@ use crate::{
 /// Each of them must take no more.
 const TIMES: usize = 16;
 
-pub(super) async fn count(
+pub(super) fn count(
+    ring: &Ring,
+    policy: &Policy,
+    shop: &Shop,
+    wanted: &[Operation],
+    figures: &mut Figures,
+) -> Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(count_all(ring, policy, shop, wanted, figures))
+}
+
+async fn count_all(
     ring: &Ring,
     policy: &Policy,
     shop: &Shop,
