@@ -23,10 +23,10 @@ use super::{
     Inner, LISTED_FOR_MS,
     rows::{TOUCH_SHARDS, owner_of},
 };
-use crate::link::damaged;
+use crate::{link::damaged, registers::List};
 
 /// The register of days on which carts were touched.
-pub(super) const DAYS: &str = "touched";
+pub(super) const DAYS: List = List::Whole("touched");
 
 /// Entries of a shard that are read at once.
 const SHARD_ENTRIES: i32 = 64;

@@ -45,6 +45,7 @@ use crate::{
     Cluster, ConnectError, DcState, StatementKind, cql,
     link::{Debts, Link, Owed, Statement, damaged},
     outbox::{Outbox, OutboxKey},
+    partitions::PartitionKey,
     registers::Registers,
     stamps,
     turns::Turns,
@@ -255,7 +256,7 @@ impl Inner {
         let bytes = added.iter().map(ChangeRow::bytes).sum::<usize>();
         self.link.partitions().wrote(
             "cart_changes",
-            format!("{kind},{id}"),
+            PartitionKey::Cart(kind, id),
             added.len() as u64,
             bytes as u64,
         );
@@ -307,7 +308,7 @@ impl Inner {
             rows.into_iter().map(|row| (add, Batched::Change(row))).collect();
         written.push((&self.touch, Batched::Touch(TouchRow { owner, touched_at: now, ttl_s, stamp })));
         let registered = self.registers.row(listing::DAYS, i64::from(now.day().number()), stamp);
-        written.extend(registered.clone().map(|row| (&self.registers.note, Batched::Register(row))));
+        written.extend(registered.map(|row| (&self.registers.note, Batched::Register(row))));
         self.link.write_all(&written, owed(owner)).await?;
         self.listed.insert(owner, now);
         if let Some(row) = registered {
@@ -366,7 +367,8 @@ fn in_batches(rows: Vec<ChangeRow>) -> Vec<Vec<ChangeRow>> {
 
 fn owed(owner: Owner) -> Owed {
     let (kind, id) = rows::key(owner);
-    let mut key = vec![kind.unsigned_abs()];
+    let mut key = Vec::with_capacity(1 + id.as_bytes().len());
+    key.push(kind.unsigned_abs());
     key.extend_from_slice(id.as_bytes());
     Owed(key)
 }

@@ -17,7 +17,11 @@ use super::{
     listing::{Listing, Names, PAGE_ORDERS_MAX, Span},
     rows::{DayKey, ListRow, Written},
 };
-use crate::{ConnectError, cql, link::Link, registers::Registers};
+use crate::{
+    ConnectError, cql,
+    link::Link,
+    registers::{List, Registers},
+};
 
 pub(super) struct DayLists {
     pub(super) listing: Listing,
@@ -83,8 +87,8 @@ impl DayLists {
     }
 
     /// The list in which a day's buckets are registered.
-    pub(super) fn register(day: Day) -> String {
-        format!("buckets/{}", day.number())
+    pub(super) fn register(day: Day) -> List {
+        List::OfNumber("buckets", day.number())
     }
 
     pub(super) async fn page(
@@ -100,7 +104,7 @@ impl DayLists {
         let period = Period { from: Some(day.start()), to: Some(next_day.start()) };
         let Some(span) = Span::of(period, after) else { return Ok(Page::empty()) };
         let limit = limit.min(PAGE_ORDERS_MAX);
-        let buckets = registers.entries(link, &Self::register(day)).await?;
+        let buckets = registers.entries(link, Self::register(day)).await?;
         let chunk = ((limit + 1) / buckets.len().max(1) + CHUNK_SPARE).min(CHUNK_MAX);
         let source = |bucket| Source {
             partition: (day.number(), bucket),

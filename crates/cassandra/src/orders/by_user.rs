@@ -22,7 +22,11 @@ use super::{
     listing::{Listing, Names, PAGE_ORDERS_MAX, Span},
     rows::{ListRow, UserKey, Written},
 };
-use crate::{ConnectError, cql, link::Link, registers::Registers};
+use crate::{
+    ConnectError, cql,
+    link::Link,
+    registers::{List, Registers},
+};
 
 pub(super) struct UserLists {
     pub(super) listing: Listing,
@@ -92,8 +96,8 @@ impl UserLists {
     }
 
     /// The list in which a user's months are registered.
-    pub(super) fn register(user: UserId) -> String {
-        format!("months/{user}")
+    pub(super) fn register(user: UserId) -> List {
+        List::OfId("months", user.0)
     }
 
     pub(super) async fn page(
@@ -109,7 +113,7 @@ impl UserLists {
         let limit = limit.min(PAGE_ORDERS_MAX);
         let (first, last) = span.ends();
         let (first, last) = (month_of(first), month_of(last));
-        let registered = registers.entries(link, &Self::register(user)).await?;
+        let registered = registers.entries(link, Self::register(user)).await?;
         let registered = registered.iter().filter_map(|month| i32::try_from(*month).ok());
         let (uncut, mut months): (Vec<i32>, Vec<i32>) = registered.partition(|month| *month == ALL_MONTHS);
         months.retain(|month| (first..=last).contains(month));

@@ -27,6 +27,7 @@ use crate::{
     Cluster, ConnectError, DcState,
     link::{Debts, Link, Owed},
     outbox::{Outbox, OutboxKey},
+    partitions::PartitionKey,
     registers::Registers,
 };
 
@@ -96,14 +97,19 @@ impl Inner {
         let list = UserLists::register(UserId(user));
         let stamp = self.link.stamps().next();
         let row = self.by_user.row(&written);
-        self.link.partitions().wrote("orders_by_user", format!("{user},{month}"), 1, written.row_bytes());
-        let Some(register) = self.registers.row(&list, i64::from(month), stamp) else {
+        self.link.partitions().wrote(
+            "orders_by_user",
+            PartitionKey::OfUser(user, month),
+            1,
+            written.row_bytes(),
+        );
+        let Some(register) = self.registers.row(list, i64::from(month), stamp) else {
             let owed = HistoryKey::of(&written.order).owed();
             return self.link.write(&self.by_user.listing.put, row.user_values(), owed).await;
         };
         let rows = [
             (&self.by_user.listing.put, Batched::ByUser(row)),
-            (&self.registers.note, Batched::Register(register.clone())),
+            (&self.registers.note, Batched::Register(register)),
         ];
         self.link.write_all(&rows, HistoryKey::of(&written.order).owed()).await?;
         self.registers.written(&register);
@@ -116,7 +122,7 @@ impl Debts for Inner {
     async fn settle(&self, key: &[u8]) -> StoreResult<()> {
         let Some(key) = HistoryKey::from_bytes(key) else { return Ok(()) };
         self.outbox.settle(&self.link, key).await?;
-        self.registers.settle(&self.link, &UserLists::register(key.user)).await?;
+        self.registers.settle(&self.link, UserLists::register(key.user)).await?;
         self.by_user.settle(&self.link, key).await
     }
 }

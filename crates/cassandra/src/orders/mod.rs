@@ -50,6 +50,7 @@ use crate::{
     Cluster, ConnectError, DcState,
     link::{Debts, Link, Owed, unknown},
     outbox::Outbox,
+    partitions::PartitionKey,
     registers::{RegisterRow, Registers},
     turns::Turns,
 };
@@ -236,8 +237,8 @@ impl Inner {
         let (day, bucket) = DayLists::partition(&written.order);
         let (user, month) = self.by_user.partition(&written.order);
         let (meter, bytes) = (self.link.partitions(), written.row_bytes());
-        meter.wrote("orders_by_day", format!("{day},{bucket}"), 1, bytes);
-        meter.wrote("orders_by_user", format!("{user},{month}"), 1, bytes);
+        meter.wrote("orders_by_day", PartitionKey::OfDay(day, bucket), 1, bytes);
+        meter.wrote("orders_by_user", PartitionKey::OfUser(user, month), 1, bytes);
     }
 
     /// All rows of an order as it is first written. Safe to repeat, by anyone, at any time.
@@ -249,7 +250,7 @@ impl Inner {
             (&self.by_user.listing.put, Batched::ByUser(self.by_user.row(written))),
             (&self.by_day.listing.put, Batched::ByDay(DayLists::row(written))),
         ];
-        rows.extend(unknown.iter().cloned().map(|row| (&self.registers.note, Batched::Register(row))));
+        rows.extend(unknown.iter().copied().map(|row| (&self.registers.note, Batched::Register(row))));
         self.link.write_all(&rows, owed(written.order.id)).await?;
         unknown.iter().for_each(|row| self.registers.written(row));
         Ok(())
@@ -277,8 +278,8 @@ impl Inner {
         let stamp = self.link.stamps().next();
         let (_, month) = self.by_user.partition(order);
         let (_, bucket) = DayLists::partition(order);
-        let month = self.registers.row(&UserLists::register(order.user_id), i64::from(month), stamp);
-        let bucket = self.registers.row(&DayLists::register(order.day()), i64::from(bucket), stamp);
+        let month = self.registers.row(UserLists::register(order.user_id), i64::from(month), stamp);
+        let bucket = self.registers.row(DayLists::register(order.day()), i64::from(bucket), stamp);
         month.into_iter().chain(bucket).collect()
     }
 }
@@ -300,8 +301,8 @@ impl Debts for Inner {
         try_join4(
             self.by_user.listing.settle(&self.link, self.by_user.partition(order), at, id.0),
             self.by_day.listing.settle(&self.link, DayLists::partition(order), at, id.0),
-            self.registers.settle(&self.link, &months),
-            self.registers.settle(&self.link, &buckets),
+            self.registers.settle(&self.link, months),
+            self.registers.settle(&self.link, buckets),
         )
         .await?;
         Ok(())

@@ -114,8 +114,8 @@ impl Movable<WholeOrder> for CassandraOrders {
             copies.read(link, order.id),
             by_user.listing.row(link, of_user, order.created_at, order.id.0),
             by_day.listing.row(link, of_day, order.created_at, order.id.0),
-            registers.has(link, &months, i64::from(of_user.1)),
-            registers.has(link, &buckets, i64::from(of_day.1)),
+            registers.has(link, months, i64::from(of_user.1)),
+            registers.has(link, buckets, i64::from(of_day.1)),
         )?;
         // A row in a partition that no reader knows of is as good as none.
         let listed =

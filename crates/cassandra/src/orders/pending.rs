@@ -27,7 +27,7 @@ use super::{
 use crate::{
     ConnectError, StatementKind, cql,
     link::{Link, Statement, damaged},
-    registers::Registers,
+    registers::{List, Registers},
     stamps,
 };
 
@@ -60,7 +60,7 @@ pub(super) struct Note {
 }
 
 /// The register of slots.
-const SLOTS: &str = "moves";
+const SLOTS: List = List::Whole("moves");
 const SLOT_US: i64 = 60_000_000;
 /// Partitions of a slot.
 const SHARDS: i8 = 16;

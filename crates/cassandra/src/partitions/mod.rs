@@ -9,6 +9,7 @@ mod top;
 
 use std::{
     collections::BTreeMap,
+    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
@@ -35,12 +36,22 @@ use crate::{
 /// What is written down, per table.
 const WRITTEN_KEYS_MAX: usize = 32;
 const WRITE_EVERY: Duration = Duration::from_secs(30);
+const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
 /// Longer than the longest month, so that a month's partition is known to its end.
 const KEPT_S: i32 = 40 * 24 * 3_600;
 
 /// The counters of one entity, of this instance.
 #[derive(Clone, Default)]
-pub(crate) struct PartitionMeter(Arc<Mutex<BTreeMap<&'static str, Top>>>);
+pub(crate) struct PartitionMeter(Arc<Mutex<BTreeMap<&'static str, Top<PartitionKey>>>>);
+
+/// What a partition is found by. It becomes text when it is written down, and not at every write to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum PartitionKey {
+    Cart(i8, Uuid),
+    OfUser(Uuid, i32),
+    OfDay(i32, i32),
+    Bucket(i32),
+}
 
 /// Those of all entities in a cluster.
 pub(crate) struct PartitionMeters {
@@ -61,15 +72,15 @@ impl Default for PartitionMeters {
 }
 
 impl PartitionMeter {
-    /// Rows were written to a partition. `key` is its partition key as literals of CQL, separated by commas.
-    pub(crate) fn wrote(&self, table: &'static str, key: String, rows: u64, bytes: u64) {
+    /// Rows were written to a partition.
+    pub(crate) fn wrote(&self, table: &'static str, key: PartitionKey, rows: u64, bytes: u64) {
         locked(&self.0).entry(table).or_default().add(key, rows, bytes);
     }
 
     /// What has changed since this was last called, of the largest partitions.
-    fn take_changed(&self) -> Vec<(&'static str, String, u64, u64)> {
+    fn take_changed(&self) -> Vec<(&'static str, PartitionKey, u64, u64)> {
         let mut tables = locked(&self.0);
-        let changed = |(table, top): (&&'static str, &mut Top)| {
+        let changed = |(table, top): (&&'static str, &mut Top<PartitionKey>)| {
             let table = *table;
             top.take_changed(WRITTEN_KEYS_MAX)
                 .into_iter()
@@ -79,8 +90,20 @@ impl PartitionMeter {
     }
 
     /// It is to be told again.
-    fn not_told(&self, table: &'static str, key: &str) {
+    fn not_told(&self, table: &'static str, key: &PartitionKey) {
         locked(&self.0).entry(table).or_default().mark_changed(key);
+    }
+}
+
+/// As literals of CQL, separated by commas.
+impl fmt::Display for PartitionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cart(kind, owner) => write!(f, "{kind},{owner}"),
+            Self::OfUser(user, month) => write!(f, "{user},{month}"),
+            Self::OfDay(day, bucket) => write!(f, "{day},{bucket}"),
+            Self::Bucket(bucket) => bucket.fmt(f),
+        }
     }
 }
 
@@ -100,6 +123,7 @@ impl PartitionMeters {
         write.set_consistency(Consistency::LocalOne);
         write.set_is_idempotent(true);
         write.set_execution_profile_handle(Some(cluster.local_profile()));
+        write.set_request_timeout(Some(WRITE_TIME_MAX));
         let mut entities = locked(&meters.entities);
         if entities.is_empty() {
             write_from_now_on(Arc::downgrade(cluster));
@@ -148,7 +172,7 @@ impl PartitionMeters {
         for Written { meter, write } in entities {
             for (table, key, rows, bytes) in meter.take_changed() {
                 let [rows, bytes] = [rows, bytes].map(u64::cast_signed);
-                let values = (table, &key, self.instance, rows, bytes, now, KEPT_S);
+                let values = (table, key.to_string(), self.instance, rows, bytes, now, KEPT_S);
                 if let Err(error) = cluster.session().execute_unpaged(&write, values).await {
                     meter.not_told(table, &key);
                     tracing::debug!(%error, table, "what was written to a partition could not be written down");

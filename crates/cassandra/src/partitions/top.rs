@@ -3,11 +3,11 @@
 //! The "space saving" sketch: a key that is new takes the place of the smallest and counts on from where that one was. So
 //! whoever gets a real share is always among those kept. What a key took over is known and not reported.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, hash::Hash};
 
-#[derive(Debug, Default)]
-pub(super) struct Top {
-    counts: HashMap<String, Count>,
+#[derive(Debug)]
+pub(super) struct Top<K> {
+    counts: HashMap<K, Count>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,17 +29,22 @@ impl Count {
     }
 }
 
-impl Top {
-    pub(super) fn add(&mut self, key: String, rows: u64, bytes: u64) {
-        if !self.counts.contains_key(&key) {
-            let taken_over = self.make_room();
-            self.counts.insert(key.clone(), Count { rows: taken_over, taken_over, ..Count::default() });
-        }
+impl<K> Default for Top<K> {
+    fn default() -> Self {
+        Self { counts: HashMap::default() }
+    }
+}
+
+impl<K: Clone + Ord + Hash> Top<K> {
+    pub(super) fn add(&mut self, key: K, rows: u64, bytes: u64) {
         if let Some(count) = self.counts.get_mut(&key) {
             count.rows += rows;
             count.bytes += bytes;
             count.is_changed = true;
+            return;
         }
+        let taken_over = self.make_room();
+        self.counts.insert(key, Count { rows: taken_over + rows, taken_over, bytes, is_changed: true });
     }
 
     /// What the key counted that had to go.
@@ -59,8 +64,8 @@ impl Top {
     }
 
     /// Keys with their rows and bytes: those of the `limit` largest that have changed since this was last asked.
-    pub(super) fn take_changed(&mut self, limit: usize) -> Vec<(String, u64, u64)> {
-        let mut largest: Vec<(&String, &mut Count)> = self.counts.iter_mut().collect();
+    pub(super) fn take_changed(&mut self, limit: usize) -> Vec<(K, u64, u64)> {
+        let mut largest: Vec<(&K, &mut Count)> = self.counts.iter_mut().collect();
         largest.sort_by(|(key, count), (other_key, other)| {
             (other.own_rows(), other_key).cmp(&(count.own_rows(), key))
         });
@@ -76,7 +81,7 @@ impl Top {
     }
 
     /// A key that was told is told again.
-    pub(super) fn mark_changed(&mut self, key: &str) {
+    pub(super) fn mark_changed(&mut self, key: &K) {
         self.counts.get_mut(key).into_iter().for_each(|count| count.is_changed = true);
     }
 }
@@ -108,7 +113,8 @@ mod tests {
         for (key, rows) in [("a", 3), ("b", 5), ("c", 1)] {
             top.add(key.to_owned(), rows, rows * 2);
         }
-        let told = |top: &mut Top| top.take_changed(2).into_iter().map(|(key, ..)| key).collect::<Vec<_>>();
+        let told =
+            |top: &mut Top<String>| top.take_changed(2).into_iter().map(|(key, ..)| key).collect::<Vec<_>>();
         assert_eq!(told(&mut top), ["b", "a"]);
         assert!(told(&mut top).is_empty());
         top.add("a".to_owned(), 1, 2);

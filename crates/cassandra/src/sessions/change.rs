@@ -80,7 +80,7 @@ impl Inner {
         let mut is_brought = false;
         for attempt in 0..DECISIONS_MAX {
             let columns = SessionRow::new(session, Some(stored), self.buckets, ours);
-            let row = UpdateRow { session: columns, expected: Some(stored.version.0.cast_signed()) };
+            let row = UpdateRow::new(session, columns, Some(stored.version.0.cast_signed()));
             match self.link.decide(&self.update, row, debts::owed(session, None)).await {
                 Ok(Decided::Applied) => return Ok(true),
                 Ok(Decided::Refused) if was_lost.is_none() => {

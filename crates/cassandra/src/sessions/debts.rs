@@ -37,6 +37,8 @@ const SESSION: u8 = b's';
 const USER: u8 = b'u';
 const TOKEN: u8 = b't';
 const SLOT: u8 = b'm';
+/// Of a user's session and its token.
+const KEY_BYTES: usize = 3 + 16 + 16 + 32;
 
 #[derive(Debug, PartialEq, Eq)]
 enum Partition {
@@ -47,7 +49,7 @@ enum Partition {
 }
 
 pub(super) fn owed(session: &Session, refresh: Option<&RefreshToken>) -> Owed {
-    let mut key = Vec::new();
+    let mut key = Vec::with_capacity(KEY_BYTES);
     put(&mut key, SESSION, session.id.as_bytes());
     if let Some(user) = session.user() {
         put(&mut key, USER, user.as_bytes());
@@ -185,7 +187,7 @@ impl Inner {
 
     /// That there is such a slot. One that is empty is forgotten again by who reads it.
     async fn bring_slot(&self, slot: i64) -> StoreResult<()> {
-        let row = RegisterRow { list: SLOTS.to_owned(), entry: slot, stamp: self.link.stamps().next() };
+        let row = RegisterRow { list: SLOTS, entry: slot, stamp: self.link.stamps().next() };
         self.link.write_everywhere(&self.registers.note, row.values()).await?;
         self.set_done_to(slot, None);
         Ok(())

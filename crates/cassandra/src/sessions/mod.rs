@@ -40,14 +40,13 @@ use mobimir_core::{
 };
 use scylla::response::query_result::QueryRowsResult;
 
-use self::rows::{
-    Batched, InsertRow, ListedRow, RawSession, SessionRow, StoredSession, TokenRow, UnmergedRow,
-};
+use self::rows::{Batched, InsertRow, ListedRow, RawSession, StoredSession, TokenRow, UnmergedRow};
 pub(crate) use self::rows::{COLUMNS, selected};
 use crate::{
     Cluster, ConnectError, DcState, StatementKind, cql,
     link::{Debts, Link, Statement, damaged},
     outbox::Outbox,
+    partitions::PartitionKey,
     registers::{RegisterRow, Registers},
     stamps,
     turns::Turns,
@@ -280,9 +279,8 @@ impl Inner {
 
     async fn insert(&self, session: &Session, refresh: Option<RefreshToken>) -> StoreResult<()> {
         let (stamp, first) = (self.link.stamps().next(), self.link.stamps().first_write());
-        let columns = SessionRow::new(session, None, self.buckets, id::fresh(session.created_at));
+        let row = InsertRow::new(session, self.buckets, id::fresh(session.created_at), first);
         self.count(session.id);
-        let row = InsertRow { session: columns, stamp: first };
         let mut batched = vec![Batched::Session(Box::new(row))];
         batched.extend(ListedRow::of(session, stamp).map(Batched::Listed));
         batched.extend(refresh.map(|token| Batched::Token(TokenRow { token, stamp: first })));
@@ -294,7 +292,7 @@ impl Inner {
         if self.buckets > 0 {
             // Otherwise every partition has one row.
             let (bucket, _) = self.key(id);
-            self.link.partitions().wrote("sessions", bucket.to_string(), 1, SESSION_BYTES);
+            self.link.partitions().wrote("sessions", PartitionKey::Bucket(bucket), 1, SESSION_BYTES);
         }
     }
 
@@ -308,7 +306,7 @@ impl Inner {
     ) -> StoreResult<()> {
         let registered = unmerged.as_ref().and_then(|row| self.register_row(row));
         batched.extend(unmerged.map(Batched::Unmerged));
-        batched.extend(registered.clone().map(Batched::Register));
+        batched.extend(registered.map(Batched::Register));
         let rows: Vec<(&Statement, Batched<'_>)> =
             batched.into_iter().map(|row| (self.statement_of(&row), row)).collect();
         self.link.write_all(&rows, owed).await?;

@@ -85,12 +85,10 @@ pub(super) fn unmerged_since(session: &Session) -> Option<Timestamp> {
     }
 }
 
-/// A session as it is bound.
+/// A session as it is bound, in the order of [`COLUMNS`], with its key.
 #[derive(SerializeRow)]
+#[scylla(flavor = "enforce_order")]
 pub(super) struct SessionRow<'a> {
-    ttl: i32,
-    bucket: i32,
-    session_id: Uuid,
     user_id: MaybeUnset<Option<Uuid>>,
     token_hash: &'a [u8],
     state: &'static str,
@@ -105,28 +103,47 @@ pub(super) struct SessionRow<'a> {
     expires_at: CqlTimestamp,
     version: i64,
     changed_by: Uuid,
+    bucket: i32,
+    session_id: Uuid,
 }
 
 #[derive(SerializeRow)]
+#[scylla(flavor = "enforce_order")]
 pub(super) struct InsertRow<'a> {
+    ttl: i32,
+    stamp: i64,
     #[scylla(flatten)]
-    pub(super) session: SessionRow<'a>,
-    pub(super) stamp: i64,
+    session: SessionRow<'a>,
 }
 
 #[derive(SerializeRow)]
+#[scylla(flavor = "enforce_order")]
 pub(super) struct UpdateRow<'a> {
+    ttl: i32,
     #[scylla(flatten)]
-    pub(super) session: SessionRow<'a>,
+    session: SessionRow<'a>,
     /// None where there is no session yet.
-    pub(super) expected: Option<i64>,
+    expected: Option<i64>,
 }
 
 impl<'a> InsertRow<'a> {
+    pub(super) fn new(session: &'a Session, buckets: u16, changed_by: Uuid, stamp: i64) -> Self {
+        let columns = SessionRow::new(session, None, buckets, changed_by);
+        Self { ttl: stamps::ttl_s(session.expires_at), stamp, session: columns }
+    }
+
     /// What is stored, once more and exactly as it was written then, emptiness included.
     pub(super) fn again(stored: &'a StoredSession, buckets: u16) -> Self {
         let changed_by = stored.changed_by.unwrap_or_default();
-        Self { session: SessionRow::whole(&stored.session, buckets, changed_by), stamp: stored.written_us }
+        let ttl = stamps::ttl_s(stored.session.expires_at);
+        let session = SessionRow::whole(&stored.session, buckets, changed_by);
+        Self { ttl, stamp: stored.written_us, session }
+    }
+}
+
+impl<'a> UpdateRow<'a> {
+    pub(super) fn new(of: &Session, session: SessionRow<'a>, expected: Option<i64>) -> Self {
+        Self { ttl: stamps::ttl_s(of.expires_at), session, expected }
     }
 }
 
@@ -143,7 +160,6 @@ impl<'a> SessionRow<'a> {
             stored.map_or((LIVE, None, None, None), |stored| state_columns(stored.state));
         let had = |has: fn(&Session) -> bool| stored.is_some_and(has);
         Self {
-            ttl: stamps::ttl_s(session.expires_at),
             bucket: bucket(session.id, buckets),
             session_id: session.id.0,
             user_id: change(session.user().map(|user| user.0), had(|stored| stored.user().is_some())),
@@ -297,8 +313,9 @@ impl Bound for Batched<'_> {
     }
 }
 
-/// A session as it was read.
+/// A session as it was read, in the order of [`selected`].
 #[derive(DeserializeRow)]
+#[scylla(flavor = "enforce_order")]
 pub(super) struct RawSession<'a> {
     user_id: Option<Uuid>,
     token_hash: Option<&'a [u8]>,

@@ -22,10 +22,10 @@ use super::{
     Inner, debts,
     rows::{at, slot, slot_end, unmerged_since},
 };
-use crate::{link::damaged, stamps};
+use crate::{link::damaged, registers::List, stamps};
 
 /// The register of slots.
-pub(super) const SLOTS: &str = "unmerged";
+pub(super) const SLOTS: List = List::Whole("unmerged");
 
 /// An entry is there this long after the time it names, at the latest, or it will not be: no request runs that long.
 const ENTRIES_LATE_MS_MAX: i64 = 5 * 60_000;

@@ -85,14 +85,14 @@ impl Movable<HistoryEntry> for CassandraOrderHistory {
         let HistoryKey { user, created_at, order } = whole.key();
         let list = UserLists::register(user);
         let (_, own) = by_user.partition_at(user, created_at);
-        let is_registered = registers.has(link, &list, i64::from(own)).await?;
+        let is_registered = registers.has(link, list, i64::from(own)).await?;
         let mut newest = None;
         for (month, order) in by_user.standing(link, user, created_at, order.0).await? {
             // A row in a partition that no reader knows of is as good as none.
             let is_found = if month == own {
                 is_registered
             } else {
-                registers.has(link, &list, i64::from(month)).await?
+                registers.has(link, list, i64::from(month)).await?
             };
             if is_found {
                 newest = newest.into_iter().chain([order]).max_by_key(|order| order.version);

@@ -190,10 +190,9 @@ impl Inner {
             }
             // As in every change: what is listed in vain is seen to be.
             self.list_copy(session).await?;
-            let row = UpdateRow {
-                session: SessionRow::whole(session, self.buckets, fresh_id()),
-                expected: stored.as_ref().map(|stored| stored.version.0.cast_signed()),
-            };
+            let columns = SessionRow::whole(session, self.buckets, fresh_id());
+            let expected = stored.as_ref().map(|stored| stored.version.0.cast_signed());
+            let row = UpdateRow::new(session, columns, expected);
             if let Decided::Applied = self.link.decide(&self.update, row, debts::owed(session, None)).await? {
                 match stored {
                     Some(stored) if unmerged_since(&stored) != unmerged_since(session) => {
@@ -217,7 +216,7 @@ impl Inner {
         let unmerged = UnmergedRow::of(session, stamp);
         // It may be one that somebody was done with long ago.
         let slot = unmerged.as_ref().map(|row| rows::slot(row.closed_at));
-        let register = |entry| RegisterRow { list: SLOTS.to_owned(), entry, stamp };
+        let register = |entry| RegisterRow { list: SLOTS, entry, stamp };
         rows.extend(slot.map(register).map(Batched::Register));
         self.write(rows, unmerged, debts::owed(session, None)).await?;
         slot.into_iter().for_each(|slot| self.set_done_to(slot, None));
