@@ -256,5 +256,10 @@ fn profile(dc: &str, others_too: bool) -> ExecutionProfile {
         .token_aware(true)
         .permit_dc_failover(others_too)
         .build();
-    ExecutionProfile::builder().load_balancing_policy(balancing).retry_policy(Arc::new(NothingDone)).build()
+    ExecutionProfile::builder()
+        .load_balancing_policy(balancing)
+        .retry_policy(Arc::new(NothingDone))
+        // Who sends knows how long there is time, and a second timer costs as much as the first.
+        .request_timeout(None)
+        .build()
 }

@@ -106,7 +106,7 @@ pub(crate) async fn step(
         PagingState::new_from_raw_bytes(from.state.as_slice())
     };
     let rows_max = i32::try_from(limit.clamp(1, STEP_ROWS_MAX)).unwrap_or(i32::MAX);
-    let (rows, next) = link.read_page_of(statement, (from.after, to), state, Some(rows_max)).await?;
+    let (rows, next) = link.read_page_of(statement, (from.after, to), state, rows_max).await?;
     let next = next
         .as_ref()
         .and_then(PagingState::as_bytes_slice)

@@ -36,7 +36,10 @@ use scylla::{
 use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
-use self::log::StatementKind::{DecidedRead, Decision, Read, Write};
+use self::{
+    log::StatementKind::{DecidedRead, Decision, Read, Write},
+    statement::attempt_timeout,
+};
 
 use crate::{
     cluster::Cluster,
@@ -227,7 +230,9 @@ impl Link {
         values: impl SerializeRow + Sync,
         from: PagingState,
     ) -> StoreResult<(QueryRowsResult, Option<PagingState>)> {
-        self.read_page_of(statement, values, from, None).await
+        let (session, values, from) = (self.session(), &values, &from);
+        let send = |variant| session.execute_single_page(statement.at(variant), values, from.clone());
+        page(self.read_with(statement, send).await?)
     }
 
     /// The same, with no more than so many rows.
@@ -236,21 +241,16 @@ impl Link {
         statement: &Statement,
         values: impl SerializeRow + Sync,
         from: PagingState,
-        rows_max: Option<i32>,
+        rows_max: i32,
     ) -> StoreResult<(QueryRowsResult, Option<PagingState>)> {
         let (session, values) = (self.session(), &values);
         let send = |variant| {
             let mut prepared = statement.at(variant).clone();
-            rows_max.into_iter().for_each(|rows| prepared.set_page_size(rows));
+            prepared.set_page_size(rows_max);
             let from = from.clone();
             async move { session.execute_single_page(&prepared, values, from).await }
         };
-        let (result, state) = self.read_with(statement, send).await?;
-        let next = match state {
-            PagingStateResponse::HasMorePages { state } => Some(state),
-            PagingStateResponse::NoMorePages => None,
-        };
-        Ok((rows(result)?, next))
+        page(self.read_with(statement, send).await?)
     }
 
     async fn read_with<T: Answer, F: Sending<T>>(
@@ -483,14 +483,15 @@ impl Link {
         let may_repeat = kind != Decision;
         let started = Instant::now();
         let give_up_at = started + Duration::from_millis(self.settings.timeout.as_ms().unsigned_abs());
+        let patience = attempt_timeout(&self.settings);
         let mut lost = false;
         let mut attempt = 1;
+        let mut sent_at = started;
         let outcome = loop {
-            let sent_at = Instant::now();
             let answer = if may_repeat {
-                asked_twice_if_slow(&send, sent_at, give_up_at).await
+                asked_twice_if_slow(&send, sent_at, patience, give_up_at).await
             } else {
-                timeout_at(give_up_at, Box::pin(send())).await.ok()
+                timeout_at(give_up_at.min(sent_at + patience), Box::pin(send())).await.ok()
             };
             let failure = match answer {
                 Some(Ok(result)) => break Ok(result),
@@ -506,6 +507,7 @@ impl Link {
             }
             self.meter.repeated(name);
             tokio::time::sleep(pause).await;
+            sent_at = Instant::now();
             attempt += 1;
         };
         self.meter.ended(name, started.elapsed(), outcome.as_ref().err());
@@ -517,23 +519,25 @@ impl Link {
 }
 
 /// Sends a request, and once more when the answer takes long: the node may hang. The first good answer counts; `None` is none
-/// in time.
+/// before all is given up. Nobody waits for longer than `patience` after it was sent last.
 ///
 /// The driver could do this, but it holds an error back until it has asked a second node, and a refusal should be fast.
 async fn asked_twice_if_slow<T: Answer, F: Sending<T>>(
     send: &impl Fn() -> F,
     sent_at: Instant,
+    patience: Duration,
     give_up_at: Instant,
 ) -> Option<Result<T, ExecutionError>> {
+    let late = |until: Instant| (until < give_up_at).then_some(Err(ExecutionError::RequestTimeout(patience)));
     // The driver's requests are large, and everybody up to the shop would carry them on the stack.
     let mut first = Box::pin(send());
-    let ask_again_at = sent_at + SPECULATE_AFTER;
+    let (ask_again_at, until) = (sent_at + SPECULATE_AFTER, sent_at + patience);
     // One timer as long as all goes well: they cost as much as the rest of this file.
-    if let Ok(answer) = timeout_at(ask_again_at.min(give_up_at), &mut first).await {
+    if let Ok(answer) = timeout_at(ask_again_at.min(until).min(give_up_at), &mut first).await {
         return Some(answer);
     }
-    if ask_again_at >= give_up_at {
-        return None;
+    if ask_again_at >= until.min(give_up_at) {
+        return late(until);
     }
     let second = Box::pin(send());
     let either = async {
@@ -543,7 +547,11 @@ async fn asked_twice_if_slow<T: Answer, F: Sending<T>>(
             Either::Left((answer, _)) | Either::Right((answer, _)) => answer,
         }
     };
-    timeout_at(give_up_at, either).await.ok()
+    let until = ask_again_at + patience;
+    match timeout_at(until.min(give_up_at), either).await {
+        Ok(answer) => Some(answer),
+        Err(_) => late(until),
+    }
 }
 
 /// A request on its way.
@@ -566,6 +574,16 @@ impl Answer for (QueryResult, PagingStateResponse) {
     fn trace(&self) -> Option<Uuid> {
         self.0.tracing_id()
     }
+}
+
+fn page(
+    (result, state): (QueryResult, PagingStateResponse),
+) -> StoreResult<(QueryRowsResult, Option<PagingState>)> {
+    let next = match state {
+        PagingStateResponse::HasMorePages { state } => Some(state),
+        PagingStateResponse::NoMorePages => None,
+    };
+    Ok((rows(result)?, next))
 }
 
 fn rows(result: QueryResult) -> StoreResult<QueryRowsResult> {
@@ -595,4 +613,71 @@ pub(crate) fn damaged(
     error: impl std::error::Error + Send + Sync + 'static,
 ) -> StoreError {
     StoreError::Corrupt { what: what.into(), source: Some(Box::new(error)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::pending,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
+
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// Who answered.
+    impl Answer for usize {
+        fn trace(&self) -> Option<Uuid> {
+            None
+        }
+    }
+
+    /// When the first and the second answer come, and whether they are good; `None` never comes.
+    type Answers = [Option<(u64, bool)>; 2];
+
+    /// The answer, after how many milliseconds, and how often the request was sent.
+    async fn asked(
+        answers: Answers,
+        patience_ms: u64,
+        give_up_ms: u64,
+    ) -> (Option<Result<usize, String>>, u128, usize) {
+        let (sent, started) = (AtomicUsize::new(0), Instant::now());
+        let send = || {
+            let number = sent.fetch_add(1, Ordering::Relaxed);
+            async move {
+                let Some((after_ms, is_good)) = answers[number] else { return pending().await };
+                sleep(Duration::from_millis(after_ms)).await;
+                if is_good { Ok(number) } else { Err(ExecutionError::EmptyPlan) }
+            }
+        };
+        let [patience, give_up] = [patience_ms, give_up_ms].map(Duration::from_millis);
+        let answer = asked_twice_if_slow(&send, started, patience, started + give_up).await;
+        let answer = answer.map(|answer| answer.map_err(|error| error.to_string()));
+        (answer, started.elapsed().as_millis(), sent.load(Ordering::Relaxed))
+    }
+
+    fn late(patience_ms: u64) -> Option<Result<usize, String>> {
+        Some(Err(ExecutionError::RequestTimeout(Duration::from_millis(patience_ms)).to_string()))
+    }
+
+    /// The driver has no time limit of its own for what goes over a link.
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_longer_than_the_patience_or_until_all_is_given_up() {
+        assert_eq!(asked([None, None], 300, 500).await, (late(300), 300, 1));
+        assert_eq!(asked([None, None], 3_000, 5_000).await, (late(3_000), 4_000, 2));
+        assert_eq!(asked([None, None], 3_000, 3_500).await, (None, 3_500, 2));
+        assert_eq!(asked([None, None], 3_000, 700).await, (None, 700, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_good_answer_counts_and_a_refusal_is_fast() {
+        let (soon, later) = (Some((100, true)), Some((1_900, true)));
+        let refused = || Some(Err(ExecutionError::EmptyPlan.to_string()));
+        assert_eq!(asked([soon, None], 3_000, 5_000).await, (Some(Ok(0)), 100, 1));
+        assert_eq!(asked([Some((100, false)), None], 3_000, 5_000).await, (refused(), 100, 1));
+        assert_eq!(asked([None, soon], 3_000, 5_000).await, (Some(Ok(1)), 1_100, 2));
+        assert_eq!(asked([later, None], 3_000, 5_000).await, (Some(Ok(0)), 1_900, 2));
+        assert_eq!(asked([later, Some((100, false))], 3_000, 5_000).await, (Some(Ok(0)), 1_900, 2));
+    }
 }

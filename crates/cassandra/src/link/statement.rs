@@ -57,7 +57,6 @@ impl Statement {
     ) -> Result<Self, ConnectError> {
         let mut usual = cluster.prepare(name, cql).await?;
         usual.set_is_idempotent(kind != StatementKind::Decision);
-        usual.set_request_timeout(Some(attempt_timeout(settings)));
         usual.set_serial_consistency(Some(serial_consistency(settings.serial)));
         usual.set_tracing(cluster.log().is_some_and(|log| log.traces()));
         if let Some(log) = cluster.log() {
@@ -137,7 +136,6 @@ impl BatchOf {
         let mut usual = Batch::new(BatchType::Unlogged);
         let decides = of.iter().any(|statement| statement.kind == StatementKind::Decision);
         usual.set_is_idempotent(!decides);
-        usual.set_request_timeout(Some(attempt_timeout(settings)));
         usual.set_serial_consistency(Some(serial_consistency(settings.serial)));
         usual.set_tracing(cluster.log().is_some_and(|log| log.traces()));
         if let Some(log) = cluster.log() {
@@ -189,7 +187,8 @@ impl BatchOf {
     }
 }
 
-/// So that one node that hangs does not use up all the time there is.
+/// So that one node that hangs does not use up all the time there is. Whoever sends looks at the time: the driver would need
+/// a timer of its own.
 pub(super) fn attempt_timeout(settings: &CassandraSettings) -> Duration {
     Duration::from_millis(settings.timeout.as_ms().unsigned_abs() * 3 / 5)
 }
