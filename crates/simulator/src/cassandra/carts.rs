@@ -143,7 +143,7 @@ pub(super) fn partition(owner: Owner) -> Vec<u8> {
 
 pub(super) fn row_key(owner: Owner, id: Uuid, written_us: i64) -> Key {
     let row = [id.as_bytes().as_slice(), &written_us.to_be_bytes()].concat();
-    Key { table: TABLE, partition: partition(owner), row }
+    Key::new(TABLE, &partition(owner), &row)
 }
 
 pub(super) fn stored(rows: &Rows) -> Vec<StoredRow> {

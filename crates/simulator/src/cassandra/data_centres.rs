@@ -535,8 +535,11 @@ impl Inner {
         for dc in 0..DCS {
             let rows =
                 self.ask("owed", vec![dc], OWED, &partition).await?.map_err(|_| unavailable("owed"))?;
-            let keys: Vec<Vec<u8>> =
-                rows.into_iter().filter(|(_, cell)| cell.value.is_some()).map(|(key, _)| key.row).collect();
+            let keys: Vec<Vec<u8>> = rows
+                .into_iter()
+                .filter(|(_, cell)| cell.value.is_some())
+                .map(|(key, _)| key.row.to_vec())
+                .collect();
             let before = self.stamps.next();
             for key in keys {
                 debts.settle(&key).await?;

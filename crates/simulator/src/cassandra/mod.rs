@@ -65,8 +65,8 @@ pub enum Level {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     pub table: &'static str,
-    pub partition: Vec<u8>,
-    pub row: Vec<u8>,
+    pub partition: Arc<[u8]>,
+    pub row: Arc<[u8]>,
 }
 
 #[derive(Clone, Debug)]
@@ -95,6 +95,8 @@ pub enum Value {
 pub type Rows = BTreeMap<Key, Cell>;
 /// Cells of one partition.
 type Mutation = Vec<(Key, Cell)>;
+/// Table and partition.
+type Partition = (&'static str, Arc<[u8]>);
 
 #[derive(Clone)]
 pub struct Ring {
@@ -149,7 +151,8 @@ impl Failed {
 
 #[derive(Default)]
 struct Replica {
-    rows: Rows,
+    /// Shared with whoever reads them just now, who goes on to see what he has read.
+    partitions: BTreeMap<Partition, Arc<Rows>>,
     is_down: bool,
     hints: Vec<Mutation>,
 }
@@ -185,7 +188,14 @@ impl Cell {
 
 impl Key {
     pub fn new(table: &'static str, partition: &[u8], row: &[u8]) -> Self {
-        Self { table, partition: partition.to_vec(), row: row.to_vec() }
+        Self { table, partition: partition.into(), row: row.into() }
+    }
+}
+
+impl Replica {
+    fn put(&mut self, key: Key, cell: Cell) {
+        let of_partition = self.partitions.entry((key.table, key.partition.clone())).or_default();
+        put(Arc::make_mut(of_partition), key, cell);
     }
 }
 
@@ -195,6 +205,14 @@ fn put(rows: &mut Rows, key: Key, cell: Cell) {
     if rows.get(&key).is_none_or(newer) {
         rows.insert(key, cell);
     }
+}
+
+/// Whether two replicas have the same cells, as they mostly do.
+fn are_same(one: &Rows, other: &Rows) -> bool {
+    let is_same = |((key, cell), (other_key, other)): ((&Key, &Cell), (&Key, &Cell))| {
+        key == other_key && cell.stamp == other.stamp && cell.value.is_none() == other.value.is_none()
+    };
+    one.len() == other.len() && one.iter().zip(other).all(is_same)
 }
 
 impl Ring {
@@ -276,7 +294,7 @@ impl Ring {
                 return;
             }
             for (key, cell) in mutation {
-                put(&mut replica.rows, key, cell);
+                replica.put(key, cell);
             }
             drop(state);
             if let Some(arrived) = arrived {
@@ -388,7 +406,7 @@ impl Ring {
             self.up(*dc)?;
         }
         let quorum = if self.world.planted(PlantedFault::WrittenToOneReplica) { 1 } else { QUORUM };
-        let mut mutations = BTreeMap::<(&'static str, Vec<u8>), Mutation>::new();
+        let mut mutations = BTreeMap::<Partition, Mutation>::new();
         for (key, cell) in cells {
             mutations.entry((key.table, key.partition.clone())).or_default().push((key, cell));
         }
@@ -434,29 +452,33 @@ impl Ring {
         partition: &[u8],
         repairs: bool,
     ) -> Result<Rows, Failed> {
-        let mut rows = Rows::new();
+        let mut rows = Arc::<Rows>::default();
         let mut answers = Vec::new();
-        for node in nodes {
+        for (at, node) in nodes.iter().enumerate() {
             // Each replica answers at a moment of its own.
             self.world.travel().await;
             if self.is_lost(node / REPLICAS_PER_DC) {
                 return Err(Failed::NoAnswer);
             }
             let of_node = self.partition_of(*node, table, partition);
-            for (key, cell) in of_node.clone() {
-                put(&mut rows, key, cell);
+            if at == 0 {
+                rows = of_node.clone();
+            } else if !are_same(&rows, &of_node) {
+                for (key, cell) in &*of_node {
+                    put(Arc::make_mut(&mut rows), key.clone(), cell.clone());
+                }
             }
             answers.push((*node, of_node));
         }
-        for (node, of_node) in answers.into_iter().filter(|_| repairs) {
-            for (key, cell) in &rows {
+        for (node, of_node) in answers.into_iter().filter(|(_, of_node)| repairs && !are_same(&rows, of_node))
+        {
+            for (key, cell) in &*rows {
                 if of_node.get(key).is_none_or(|stored| stored.stamp < cell.stamp) {
-                    let mut state = lock(&self.state);
-                    put(&mut state.replicas[node].rows, key.clone(), cell.clone());
+                    lock(&self.state).replicas[node].put(key.clone(), cell.clone());
                 }
             }
         }
-        Ok(self.alive(rows))
+        Ok(self.alive(Arc::unwrap_or_clone(rows)))
     }
 
     /// Reads from all replicas everywhere, which repairs those that lack something.
@@ -556,12 +578,10 @@ impl Ring {
         }
     }
 
-    fn partition_of(&self, node: usize, table: &'static str, partition: &[u8]) -> Rows {
+    fn partition_of(&self, node: usize, table: &'static str, partition: &[u8]) -> Arc<Rows> {
         let state = lock(&self.state);
-        let from = Key::new(table, partition, &[]);
-        let rows = state.replicas[node].rows.range(from..);
-        let of_partition = rows.take_while(|(key, _)| key.table == table && key.partition == partition);
-        of_partition.map(|(key, cell)| (key.clone(), cell.clone())).collect()
+        let of_node = state.replicas[node].partitions.get(&(table, partition.into()));
+        of_node.cloned().unwrap_or_default()
     }
 
     fn alive(&self, mut rows: Rows) -> Rows {

@@ -96,8 +96,9 @@ impl Ring {
             // Each replica answers at a moment of its own.
             self.world.travel().await;
             let state = lock(&self.state);
-            let of_node = &state.replicas[up[(first + at) % up.len()]].rows;
-            for (key, cell) in of_node.iter().filter(|(key, _)| key.table == table) {
+            let of_node = &state.replicas[up[(first + at) % up.len()]].partitions;
+            let of_table = of_node.iter().filter(|((of, _), _)| *of == table);
+            for (key, cell) in of_table.flat_map(|(_, rows)| rows.iter()) {
                 put(&mut rows, key.clone(), cell.clone());
             }
         }

@@ -1,5 +1,7 @@
 //! Carts: a copy becomes the packed row, and all other rows that were read go with it.
 
+use std::{collections::BTreeMap, sync::Arc};
+
 use async_trait::async_trait;
 use mobimir_cassandra::{Gathered, PackPlan, StoredRow};
 use mobimir_core::{
@@ -31,7 +33,7 @@ use crate::{
 impl Moving<Carts> {
     async fn all(&self) -> StoreResult<Vec<WholeCart>> {
         let rows = self.table("carts", TABLE).await?;
-        let mut of_owners = std::collections::BTreeMap::<Vec<u8>, Vec<StoredRow>>::new();
+        let mut of_owners = BTreeMap::<Arc<[u8]>, Vec<StoredRow>>::new();
         for (key, cell) in rows {
             if let Some(Value::CartRow(row)) = cell.value {
                 of_owners.entry(key.partition).or_default().push(row);

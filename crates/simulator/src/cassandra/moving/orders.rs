@@ -78,7 +78,7 @@ impl Moving<Orders> {
     async fn listed(&self, table: &'static str, order: &Order) -> StoreResult<InTable> {
         let wanted = Orders::listed(order).into_iter().map(|(key, _)| key).find(|key| key.table == table);
         let Some(wanted) = wanted else { return Ok(InTable { table, facts: None }) };
-        let rows: Rows = self.store.rows("order_list", table, wanted.partition.clone()).await?;
+        let rows: Rows = self.store.rows("order_list", table, wanted.partition.to_vec()).await?;
         let facts = rows.get(&wanted).and_then(|cell| match &cell.value {
             Some(Value::Listed(order)) => Some(order_facts(order)),
             _ => None,
