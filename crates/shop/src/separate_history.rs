@@ -8,6 +8,8 @@
 //!   copy is made. A new order needs none as long as the history answers: whoever places it repeats the
 //!   insert until it is answered, and it is answered when the copy is made or owed. A process that dies
 //!   leaves its entry, and every instance looks for those.
+//! - **Reads.** As long as this process owes a copy of somebody's order, it reads that person's orders from the
+//!   store of orders: what it has acknowledged is there, and the history may be back before the copy is made.
 //! - **Backfill.** What was ordered before the history had a home of its own is copied in the background,
 //!   once. Until all of it is there, histories are read from the store of orders.
 
@@ -59,8 +61,8 @@ struct Inner {
     history: Arc<dyn OrderHistoryStore>,
     outbox: Arc<dyn NoteStore>,
     environment: Environment,
-    /// Entries of this process whose order has moved and whose copy failed, by name.
-    undelivered: Mutex<BTreeMap<String, OrderId>>,
+    /// Entries of this process whose order has moved and whose copy failed, by owner and name.
+    undelivered: Mutex<BTreeMap<(UserId, String), OrderId>>,
     is_filled: AtomicBool,
 }
 
@@ -105,12 +107,12 @@ impl SeparateHistory {
 impl OrderStore for SeparateHistory {
     async fn insert(&self, orders: Vec<Order>) -> StoreResult<usize> {
         let inserted = self.inner.orders.insert(orders.clone()).await?;
-        let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
+        let owed: Vec<(OrderId, UserId)> = orders.iter().map(|order| (order.id, order.user_id)).collect();
         if let Err(error) = self.inner.history.append(orders).await {
-            tracing::warn!(%error, orders = ids.len(), "the order history is behind");
-            for order in ids {
+            tracing::warn!(%error, orders = owed.len(), "the order history is behind");
+            for (order, user) in owed {
                 let entry = self.inner.enqueue(order).await?;
-                self.inner.undelivered().insert(entry.name, order);
+                self.inner.undelivered().insert((user, entry.name), order);
             }
         }
         Ok(inserted)
@@ -137,7 +139,7 @@ impl OrderStore for SeparateHistory {
                 Ok(()) => self.inner.remove_later(entry),
                 Err(error) => {
                     tracing::warn!(%error, order = %id, "the order history is behind");
-                    self.inner.undelivered().insert(entry.name, id);
+                    self.inner.undelivered().insert((order.user_id, entry.name), id);
                 }
             },
             // It may have moved, or may still.
@@ -154,7 +156,7 @@ impl OrderStore for SeparateHistory {
         after: Option<OrderPosition>,
         limit: usize,
     ) -> StoreResult<Page<Order, OrderPosition>> {
-        if self.is_filled() {
+        if self.is_filled() && !self.inner.owes(user) {
             self.inner.history.by_user(user, period, after, limit).await
         } else {
             self.inner.orders.by_user(user, period, after, limit).await
@@ -197,8 +199,14 @@ impl Inner {
         });
     }
 
-    fn undelivered(&self) -> MutexGuard<'_, BTreeMap<String, OrderId>> {
+    fn undelivered(&self) -> MutexGuard<'_, BTreeMap<(UserId, String), OrderId>> {
         self.undelivered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the history may lack something of this user that was acknowledged here.
+    fn owes(&self, user: UserId) -> bool {
+        let first_of_user = (user, String::new());
+        self.undelivered().range(first_of_user..).next().is_some_and(|((owner, _), _)| *owner == user)
     }
 
     /// Copies the order as it stands.
@@ -207,20 +215,16 @@ impl Inner {
             self.history.append(vec![order]).await?;
         }
         self.outbox.remove(&entry.name, Expected::Anything).await?;
-        self.undelivered().remove(&entry.name);
         Ok(())
     }
 
     /// What this process owes, and what others have left behind. `seen` says since when each entry was seen
     /// here.
     async fn deliver_all(&self, seen: &mut BTreeMap<String, Instant>) -> StoreResult<()> {
-        let own: Vec<Entry> = self
-            .undelivered()
-            .iter()
-            .map(|(name, order)| Entry { name: name.clone(), order: *order })
-            .collect();
-        for entry in &own {
-            self.deliver(entry).await?;
+        let own = self.undelivered().clone();
+        for (of_user, order) in own {
+            self.deliver(&Entry { name: of_user.1.clone(), order }).await?;
+            self.undelivered().remove(&of_user);
         }
         let mut present = BTreeSet::new();
         let mut after: Option<String> = None;

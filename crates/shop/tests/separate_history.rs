@@ -204,6 +204,49 @@ async fn what_is_written_while_the_history_is_away_is_copied_when_it_is_back() {
     assert_eq!(world.owed().await, 0);
 }
 
+/// ORD-1, RD-1: the history may be back a moment before this process has made its copies.
+#[tokio::test(start_paused = true)]
+async fn whoever_is_owed_a_copy_reads_what_was_acknowledged() {
+    let world = World::new();
+    let shop = world.start();
+    let everything = async |user| {
+        let page = shop.by_user(user, Period::default(), None, 100).await.unwrap();
+        page.items.iter().map(|order| (order.id, order.status)).collect::<Vec<_>>()
+    };
+    let (first, second) = (world.order("first"), world.order("second"));
+    shop.insert(vec![first.clone()]).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(shop.is_filled());
+
+    world.history.is_away.store(true, Ordering::SeqCst);
+    shop.insert(vec![second.clone()]).await.unwrap();
+    world.history.is_away.store(false, Ordering::SeqCst);
+    assert_eq!(world.owed().await, 1);
+    let listed = everything(world.user).await;
+    assert!(listed.contains(&(second.id, OrderStatus::Confirmed)), "a new order is missing: {listed:?}");
+
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(world.owed().await, 0);
+    world.history.is_away.store(true, Ordering::SeqCst);
+    shop.transition(first.id, OrderStatus::Confirmed, paid()).await.unwrap();
+    world.history.is_away.store(false, Ordering::SeqCst);
+    let listed = everything(world.user).await;
+    assert!(listed.contains(&(first.id, OrderStatus::Paid)), "a move is missing: {listed:?}");
+
+    // Nobody else's history is read from the orders, nor this one when nothing is owed any more.
+    let mut of_other = Order { user_id: UserId(id::fresh(SystemClock.now())), ..world.order("other") };
+    of_other.id = OrderId::of(of_other.user_id, "other");
+    OrderHistoryStore::append(&world.history.model, vec![of_other.clone()]).await.unwrap();
+    assert_eq!(world.owed().await, 1);
+    assert_eq!(everything(of_other.user_id).await, [(of_other.id, OrderStatus::Confirmed)]);
+    let copied_only = world.order("in the history alone");
+    OrderHistoryStore::append(&world.history.model, vec![copied_only.clone()]).await.unwrap();
+    assert_eq!(everything(world.user).await.len(), 2);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(world.owed().await, 0);
+    assert!(everything(world.user).await.contains(&(copied_only.id, OrderStatus::Confirmed)));
+}
+
 /// Others look at the entry while its process still works at the move: it stays until it is certain that
 /// nobody does.
 #[tokio::test(start_paused = true)]
