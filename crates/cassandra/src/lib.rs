@@ -20,7 +20,7 @@ mod stamps;
 mod turns;
 
 pub use self::{
-    carts::{CartOptions, CassandraCarts, Gathered, OrderCovers, PackPlan, StoredRow},
+    carts::{CartOptions, CassandraCarts, Gathered, OrderCovers, PackPlan, StoredRow, settled_us},
     cluster::{Cluster, ConnectError},
     config::ClusterConfig,
     link::{

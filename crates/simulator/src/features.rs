@@ -14,11 +14,16 @@ pub struct Features {
     pub has_history_apart: bool,
     /// Carts are abandoned soon, visitors never log in, and operators list what was left behind.
     pub lists_abandoned: bool,
+    /// Clocks of instances are ahead and behind by minutes.
+    pub has_far_clocks: bool,
 }
 
 const ENTITIES: [Entity; 3] = [Entity::Orders, Entity::Carts, Entity::Sessions];
 /// In how many of a hundred seeds with two data centres each goes on without one (`on_dc_loss`).
 const GOES_ON_PERCENT: [u64; 3] = [75, 60, 60];
+const CLOCK_OFF_MS_MAX: u64 = 20_000;
+/// Three times what a cart's rows wait before they are packed.
+const CLOCK_FAR_OFF_MS_MAX: u64 = 180_000;
 
 impl Features {
     /// None of it where something moves.
@@ -34,12 +39,18 @@ impl Features {
             goes_on,
             has_history_apart: kind == 2 && plan.faults.history_apart,
             lists_abandoned: kind == 3 && plan.faults.abandoned_carts,
+            has_far_clocks: kind == 4 && plan.faults.far_clocks,
         }
     }
 
     pub fn goes_on_without_dc(&self, entity: Entity) -> bool {
         let goes_on = ENTITIES.iter().zip(self.goes_on).find(|(of, _)| **of == entity);
         self.loses_data_centres && goes_on.is_some_and(|(_, goes_on)| goes_on)
+    }
+
+    /// How far a clock of an instance may be from the true time, where nothing asks for better ones.
+    pub fn clock_off_ms_max(&self) -> u64 {
+        if self.has_far_clocks { CLOCK_FAR_OFF_MS_MAX } else { CLOCK_OFF_MS_MAX }
     }
 
     /// What is owed to a lost data centre is told apart by the stamps of instances, whose clocks have to agree

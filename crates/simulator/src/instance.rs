@@ -33,9 +33,6 @@ use crate::{
     world::{World, lock},
 };
 
-/// How far a clock may be from the true time.
-const CLOCK_OFF_MS: u64 = 20_000;
-
 pub struct Instance {
     pub number: usize,
     world: World,
@@ -276,8 +273,13 @@ fn off(world: &World) -> i64 {
     if !world.plan().faults.clocks {
         return 0;
     }
-    let off_ms = world.below(2 * CLOCK_OFF_MS).cast_signed() - CLOCK_OFF_MS.cast_signed();
-    off_ms / world.plan().features().clocks_better_by()
+    let features = world.plan().features();
+    let off_ms_max = features.clock_off_ms_max();
+    let off_ms = world.below(2 * off_ms_max).cast_signed() - off_ms_max.cast_signed();
+    if features.has_far_clocks {
+        world.note("clock far off", off_ms);
+    }
+    off_ms / features.clocks_better_by()
 }
 
 /// The tasks of one run of an instance, which end when it crashes.

@@ -21,6 +21,7 @@ pub struct Trouble {
     pub data_centres: bool,
     pub history_apart: bool,
     pub abandoned_carts: bool,
+    pub far_clocks: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub struct Plan {
 type Switch = (&'static str, fn(&mut Trouble) -> &mut bool);
 
 impl Trouble {
-    const SWITCHES: [Switch; 13] = [
+    const SWITCHES: [Switch; 14] = [
         ("crashes", |trouble| &mut trouble.crashes),
         ("pauses", |trouble| &mut trouble.pauses),
         ("clocks", |trouble| &mut trouble.clocks),
@@ -53,6 +54,7 @@ impl Trouble {
         ("data-centres", |trouble| &mut trouble.data_centres),
         ("history-apart", |trouble| &mut trouble.history_apart),
         ("abandoned-carts", |trouble| &mut trouble.abandoned_carts),
+        ("far-clocks", |trouble| &mut trouble.far_clocks),
     ];
 
     pub const ALL: Self = Self {
@@ -69,6 +71,7 @@ impl Trouble {
         data_centres: true,
         history_apart: true,
         abandoned_carts: true,
+        far_clocks: true,
     };
 }
 

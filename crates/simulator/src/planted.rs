@@ -52,6 +52,7 @@ planted! {
         PackingForgetsCovered "packing-forgets-covered",
         PackingRemovesUnseenRows "packing-removes-unseen-rows",
         PackedUnconditionally "packed-unconditionally",
+        PacksByOwnClock "packs-by-own-clock",
         SameChangeCountsTwice "same-change-counts-twice",
         CartWriteAssumed "cart-write-assumed",
         NoNoteBeforeListing "no-note-before-listing",

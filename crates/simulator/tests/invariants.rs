@@ -12,7 +12,7 @@ use mobimir_simulator::{
 
 const SEEDS_DEFAULT: u64 = 2_000;
 /// What has to happen, once in 400 seeds at the least.
-const EVENTS: [&str; 59] = [
+const EVENTS: [&str; 61] = [
     "added to a cart",
     "answer lost",
     "cart cleared",
@@ -58,12 +58,14 @@ const EVENTS: [&str; 59] = [
     "writes rolled back",
     "asked",
     "abandoned carts listed",
+    "clock far off",
     "copy owed",
     "data centre back",
     "data centre lost",
     "decision refused without home",
     "entity degraded",
     "entity whole again",
+    "far ahead and about to pack",
     "hints expired",
     "history is behind",
     "history listed",

@@ -37,6 +37,7 @@ use uuid::Uuid;
 pub(crate) use self::rows::COLUMNS;
 pub use self::{
     gather::{Gathered, Plan as PackPlan},
+    packing::settled_us,
     rows::StoredRow,
 };
 

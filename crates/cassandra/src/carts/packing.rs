@@ -29,7 +29,7 @@ const PACKED_ROWS_MAX: usize = 200;
 /// What was written before this can be removed by every clock of the cluster: a decision has the stamp of its
 /// coordinator, and removes no row whose writer's clock was ahead of that. Of an instance that is ahead itself the
 /// clock says nothing about that.
-fn settled_us(own: Timestamp, clusters: Timestamp, packed_after_ms: i64) -> i64 {
+pub fn settled_us(own: Timestamp, clusters: Timestamp, packed_after_ms: i64) -> i64 {
     (own.min(clusters).as_millis() - packed_after_ms) * 1_000
 }
 

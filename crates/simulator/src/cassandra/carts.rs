@@ -6,7 +6,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use mobimir_cassandra::{Gathered, PackPlan, StoredRow};
+use mobimir_cassandra::{Gathered, PackPlan, StoredRow, settled_us};
 use mobimir_core::{
     cart::{CartChange, CartPosition, Effect, Owner, StoredCart},
     id::{ChangeId, SessionId, UserId},
@@ -26,7 +26,7 @@ pub(super) const TABLE: &str = "cart_changes";
 const ROWS_MAX: usize = 3;
 const PACKED_ROWS_MAX: usize = 200;
 /// As the adapter has it: more than the clocks of a cluster differ by.
-pub(super) const PACKED_AFTER_MS: i64 = 60_000;
+const PACKED_AFTER_MS: i64 = 60_000;
 
 #[derive(Clone)]
 pub struct Carts {
@@ -64,23 +64,42 @@ impl Carts {
         Ok(stored(&self.link.read("cart_read", TABLE, &partition(owner)).await?))
     }
 
+    /// As the adapter does it: by the time of the cluster and the own one, whichever is earlier.
+    pub(super) async fn settled_us(&self) -> StoreResult<i64> {
+        let clusters = self.link.time("cart_clock").await?;
+        let own = self.stamps.now();
+        if own > clusters.plus_ms(PACKED_AFTER_MS) {
+            self.ring.world().note("far ahead and about to pack", own.since(clusters));
+        }
+        let clusters = if self.planted(PlantedFault::PacksByOwnClock) { own } else { clusters };
+        Ok(settled_us(own, clusters, PACKED_AFTER_MS))
+    }
+
     fn pack_later(&self, owner: Owner, gathered: &Gathered, now: Timestamp) {
-        let settled_us = (self.stamps.now().as_millis() - PACKED_AFTER_MS) * 1_000;
-        if !gathered.is_to_be_packed(ROWS_MAX, settled_us, now) || !lock(&self.packing).insert(owner) {
+        let own = self.stamps.now();
+        let at_most_us = settled_us(own, own, PACKED_AFTER_MS);
+        if !gathered.is_to_be_packed(ROWS_MAX, at_most_us, now) || !lock(&self.packing).insert(owner) {
             return;
         }
-        let id = ChangeId(self.environment.ids.fresh(now));
-        let plan = gathered.plan(owner, settled_us, PACKED_ROWS_MAX, now, id);
-        let this = self.clone();
+        let (this, gathered) = (self.clone(), gathered.clone());
         self.environment.tasks.spawn(Box::pin(async move {
-            if let Some(plan) = plan {
-                this.pack(owner, plan).await;
-            }
+            this.pack(owner, &gathered, now).await;
             lock(&this.packing).remove(&owner);
         }));
     }
 
-    async fn pack(&self, owner: Owner, mut plan: PackPlan) {
+    async fn pack(&self, owner: Owner, gathered: &Gathered, now: Timestamp) {
+        let Ok(settled_us) = self.settled_us().await else { return };
+        if !gathered.is_to_be_packed(ROWS_MAX, settled_us, now) {
+            return;
+        }
+        let id = ChangeId(self.environment.ids.fresh(now));
+        if let Some(plan) = gathered.plan(owner, settled_us, PACKED_ROWS_MAX, now, id) {
+            self.carry_out(owner, plan).await;
+        }
+    }
+
+    async fn carry_out(&self, owner: Owner, mut plan: PackPlan) {
         let world = self.ring.world().clone();
         if world.planted(PlantedFault::PackingRenamesParts)
             && let Effect::Packed(packed) = &mut plan.packed.effect

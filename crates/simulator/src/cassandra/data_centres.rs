@@ -15,6 +15,7 @@ use mobimir_cassandra::{DcLossRules, DcStanding, DcState, Span, StatementKind, V
 use mobimir_core::{
     policy::{BUILT_IN, CassandraSettings, Entity, OnDcLoss, Policy},
     ports::{StoreError, StoreResult},
+    time::Timestamp,
 };
 use mobimir_shop::environment::Environment;
 
@@ -240,6 +241,13 @@ impl Link {
             }
             inner.degrade(Span::Local).await?;
         }
+    }
+
+    /// The time of the cluster.
+    pub async fn time(&self, name: &'static str) -> StoreResult<Timestamp> {
+        let (ring, dc) = (self.inner.ring.clone(), self.inner.asked_locally());
+        let asked = async move { Ok(ring.time(dc)) };
+        self.inner.network.call(Kind::Read, name, asked).await?.map_err(|_| unavailable(name))
     }
 
     /// What stands in any data centre.

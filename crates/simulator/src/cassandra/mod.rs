@@ -481,6 +481,11 @@ impl Ring {
         Ok(self.alive(Arc::unwrap_or_clone(rows)))
     }
 
+    /// The time, as a node of a data centre says it. The clocks of nodes agree.
+    fn time(&self, dc: usize) -> Result<Timestamp, Failed> {
+        self.up(dc).map(|_| self.world.now())
+    }
+
     /// Reads from all replicas everywhere, which repairs those that lack something.
     pub async fn read_of_all_replicas(&self, table: &'static str, partition: &[u8]) -> Result<Rows, Failed> {
         let mut all = Vec::new();

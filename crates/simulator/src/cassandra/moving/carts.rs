@@ -20,7 +20,7 @@ use uuid::Uuid;
 use super::{
     super::{
         Carts, Cell, Key, Level, Outcome, Rows, Value,
-        carts::{PACKED_AFTER_MS, TABLE, owner_of, partition, row_key, stored},
+        carts::{TABLE, owner_of, partition, row_key, stored},
         packed_id,
     },
     Moving, PUT_DECISIONS_MAX,
@@ -91,7 +91,7 @@ impl Moving<Carts> {
 
     /// A decision has the stamp of the cluster's clock, which may be behind that of who wrote a row just now.
     async fn remove_fresh(&self, owner: Owner, gathered: &Gathered) -> StoreResult<()> {
-        let settled_us = (self.store.stamps.now().as_millis() - PACKED_AFTER_MS) * 1_000;
+        let settled_us = self.store.settled_us().await?;
         let fresh = gathered.unpacked().into_iter().filter(|(_, written_us)| *written_us > settled_us);
         let cells: Vec<(Key, Cell)> = fresh
             .map(|(id, written_us)| (row_key(owner, id, written_us), Cell::tombstone(written_us)))
