@@ -179,7 +179,16 @@ impl CartPosition {
 
 /// Folds changes, in whatever order they come, to the cart they make.
 pub fn fold(changes: &[CartChange]) -> CartView {
-    let live = live_parts(changes);
+    fold_without(changes, &[])
+}
+
+/// Folds them to the cart that they make once everything in `taken` is covered.
+pub fn fold_without(changes: &[CartChange], taken: &[ChangeId]) -> CartView {
+    let mut live = live_parts(changes);
+    if !taken.is_empty() {
+        let taken: IdSet<ChangeId> = taken.iter().copied().collect();
+        live.retain(|part| !taken.contains(&part.id));
+    }
     let standing = standing_sets(&live);
     let mut lines = BTreeMap::<ProductId, (Timestamp, ChangeId, CartLine)>::new();
     for part in &live {
@@ -360,21 +369,12 @@ pub fn for_merge(changes: &[CartChange], merged_at: Timestamp) -> Vec<CartChange
 }
 
 fn live_parts(changes: &[CartChange]) -> Vec<Part> {
-    let mut covered = IdSet::default();
-    for change in changes {
-        match &change.effect {
-            Effect::Set { covers, .. } | Effect::Cover { covers, .. } => {
-                covered.extend(covers.iter().copied())
-            }
-            Effect::Packed(packed) => covered.extend(packed.remembered.iter().map(|(id, _)| *id)),
-            Effect::Add { .. } => {}
-        }
-    }
-    let mut live = Vec::with_capacity(changes.len());
-    // An id that has been seen, too, is covered: a change counts once, however often it is there.
+    // A change counts once, however often it is there.
+    let mut seen = IdSet::default();
+    let mut parts = Vec::with_capacity(changes.len());
     let mut take = |part: Part| {
-        if covered.insert(part.id) {
-            live.push(part);
+        if seen.insert(part.id) {
+            parts.push(part);
         }
     };
     for change in changes {
@@ -394,7 +394,25 @@ fn live_parts(changes: &[CartChange]) -> Vec<Part> {
             Effect::Cover { .. } => {}
         }
     }
-    live
+    // A cart remembers far more ids than it has parts, so what is covered is looked up among the parts, not collected.
+    let mut live = seen;
+    for change in changes {
+        match &change.effect {
+            Effect::Set { covers, .. } | Effect::Cover { covers, .. } => {
+                for id in covers {
+                    live.remove(id);
+                }
+            }
+            Effect::Packed(packed) => {
+                for (id, _) in &packed.remembered {
+                    live.remove(id);
+                }
+            }
+            Effect::Add { .. } => {}
+        }
+    }
+    parts.retain(|part| live.contains(&part.id));
+    parts
 }
 
 /// The zone that was named last.

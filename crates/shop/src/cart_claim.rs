@@ -113,12 +113,11 @@ impl Shop {
         {
             self.take_cart(committed).await?;
         }
-        let now = self.now();
-        let stored = self.stores().carts.read(owner, now).await?;
-        let mut changes = stored.map(|stored| stored.changes).unwrap_or_default();
+        let stored = self.stores().carts.read(owner, self.now()).await?;
         // The cart may be kept where a read need not see the write before it.
-        changes.extend(committed.as_ref().and_then(|committed| cover_of(committed, now)));
-        let view = cart::fold(&changes);
+        let taken = committed.as_ref().and_then(|committed| committed.cart.as_ref());
+        let taken = taken.map_or(&[][..], |take| &take.covers);
+        let view = stored.map(|stored| cart::fold_without(&stored.changes, taken)).unwrap_or_default();
         let cart = CartToClaim {
             lines: view.lines.iter().map(|line| (line.product, line.quantity)).collect(),
             take: CartTake { owner, covers: view.made_of(), after },

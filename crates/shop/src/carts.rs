@@ -253,13 +253,14 @@ impl Shop {
         if read_at < expires_at && !changes.iter().any(packed) {
             self.inner.invariants.check(Invariant::Crt1, cart::is_known(changes, id));
         }
-        if lengthens && cart::fold(changes).live_changes() > CART_CHANGES_MAX {
+        let view = cart::fold(changes);
+        if lengthens && view.live_changes() > CART_CHANGES_MAX {
             let effect = Effect::Cover { covers: vec![id], order: None };
             let refusal = CartChange { id: refusal_of(id), at: read_at, origin: owner, keyed, effect };
             self.stores().carts.append(owner, vec![refusal], expires_at, read_at).await?;
             return Err(CartError::Full);
         }
-        Ok(self.contents(owner, stored, read_at).await?)
+        Ok(self.contents_of(owner, stored, view, read_at).await?)
     }
 
     async fn check_stock(
@@ -287,10 +288,21 @@ impl Shop {
         stored: Option<StoredCart>,
         now: Timestamp,
     ) -> Result<CartContents, StoreError> {
+        let view = stored.as_ref().map(|stored| cart::fold(&stored.changes)).unwrap_or_default();
+        self.contents_of(owner, stored, view, now).await
+    }
+
+    /// `view` is what the stored changes fold to.
+    async fn contents_of(
+        &self,
+        owner: Owner,
+        stored: Option<StoredCart>,
+        view: CartView,
+        now: Timestamp,
+    ) -> Result<CartContents, StoreError> {
         if let Some(stored) = &stored {
             self.inner.invariants.check(Invariant::Crt3, now.since(stored.expires_at) < 1_000);
         }
-        let view = stored.as_ref().map(|stored| cart::fold(&stored.changes)).unwrap_or_default();
         let ids: Vec<ProductId> = view.lines.iter().map(|line| line.product).collect();
         let products =
             if ids.is_empty() { Default::default() } else { self.stores().products.get_many(&ids).await? };

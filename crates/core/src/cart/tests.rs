@@ -185,6 +185,36 @@ proptest! {
         prop_assert_eq!(quantities(&changes), quantities(&again));
     }
 
+    /// CRT-4: what an order has taken is out of a cart that has not received its cover.
+    #[test]
+    fn a_cart_without_what_was_taken_is_the_cart_with_its_cover(changes in history(), at in 0..24usize) {
+        let taken = fold(&changes[..at.min(changes.len())]).made_of();
+        let cover = change(1_000, Effect::Cover { covers: taken.clone(), order: None });
+        let covered = [changes.as_slice(), &[cover]].concat();
+        prop_assert_eq!(fold_without(&changes, &taken), fold(&covered));
+    }
+
+    /// What is covered does not count, wherever the cover stands.
+    #[test]
+    fn live_is_what_nothing_covers(changes in history(), at in 0..24usize) {
+        let at = at.min(changes.len());
+        let packed = pack(ChangeId(Uuid::from_u128(999)), owner(), &changes[..at], Timestamp::from_millis(100));
+        let changes = [&[packed], &changes[at..], &changes[..at]].concat();
+        let mut covered = IdSet::default();
+        for change in &changes {
+            match &change.effect {
+                Effect::Set { covers, .. } | Effect::Cover { covers, .. } => covered.extend(covers.iter().copied()),
+                Effect::Packed(packed) => covered.extend(packed.remembered.iter().map(|(id, _)| *id)),
+                Effect::Add { .. } => {}
+            }
+        }
+        let live = live_parts(&changes);
+        let known = changes.iter().filter(|change| matches!(change.effect, Effect::Add { .. } | Effect::Set { .. }));
+        let expected: IdSet<ChangeId> = known.map(|change| change.id).filter(|id| !covered.contains(id)).collect();
+        prop_assert_eq!(live.len(), expected.len());
+        prop_assert!(live.iter().all(|part| expected.contains(&part.id)));
+    }
+
     /// Packing any part of a history changes nothing: not now, and not with all that follows, including changes
     /// that were made in view of the unpacked cart and keyed ones that come again.
     #[test]
