@@ -38,11 +38,11 @@ impl EmbeddedStore {
     pub(crate) async fn checkout_update(&self, checkout: Checkout, expected: Version) -> StoreResult<bool> {
         self.write(move |_, txn| {
             let Some(stored) = txn.get(&checkout::key(checkout.order_id))? else { return Ok(false) };
-            let stored = checkout::decode(checkout.order_id, &stored)?;
-            if stored.version != expected {
+            let (due_at, version) = checkout::decode_replaced(&stored)?;
+            if version != expected {
                 return Ok(false);
             }
-            put(txn, stored.due_at, &checkout);
+            put(txn, due_at, &checkout);
             Ok(true)
         })
         .await

@@ -10,7 +10,7 @@ use mobimir_core::{
     checkout::{AbortReason, CartTake, Checkout, CheckoutState, Fate, ShortLine},
     id::{AttemptId, ChangeId, OrderId, ProductId, UserId},
     ports::StoreResult,
-    time::Version,
+    time::{Timestamp, Version},
 };
 
 use crate::engine::{Key, KeyBuilder, Table};
@@ -45,6 +45,15 @@ struct CheckoutRecord<'a> {
     state: StateRecord,
     #[b(11)]
     fate: FateRecord<'a>,
+    #[n(12)]
+    due_at: Option<At>,
+    #[n(13)]
+    version: u64,
+}
+
+/// What an update has to know of the record that it replaces.
+#[derive(Decode)]
+struct ReplacedRecord {
     #[n(12)]
     due_at: Option<At>,
     #[n(13)]
@@ -147,6 +156,12 @@ pub(crate) fn decode(id: OrderId, bytes: &[u8]) -> StoreResult<Checkout> {
     })
 }
 
+/// When the record is due, and its version; without the rest, which costs more than both to read.
+pub(crate) fn decode_replaced(bytes: &[u8]) -> StoreResult<(Option<Timestamp>, Version)> {
+    let record: ReplacedRecord = super::decode("checkout", bytes)?;
+    Ok((record.due_at.map(|at| at.0), Version(record.version)))
+}
+
 impl From<&CartTake> for CartTakeRecord {
     fn from(take: &CartTake) -> Self {
         Self {
@@ -247,7 +262,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_checkout_comes_back_whole(checkout in arbitrary::checkout()) {
-            prop_assert_eq!(super::decode(checkout.order_id, &super::encode(&checkout)).unwrap(), checkout);
+            let bytes = super::encode(&checkout);
+            prop_assert_eq!(super::decode_replaced(&bytes).unwrap(), (checkout.due_at, checkout.version));
+            prop_assert_eq!(super::decode(checkout.order_id, &bytes).unwrap(), checkout);
         }
     }
 }
