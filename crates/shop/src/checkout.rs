@@ -101,14 +101,17 @@ impl Shop {
     ) -> Result<Placed, PlaceOrderError> {
         let order_id = OrderId::of(user, key);
         let give_up_at = self.now().plus_ms(self.settings().checkout_request_ms_max);
-        // What is over needs nobody's leave to be told again.
+        // Entered before the record is read: no run of this instance inserts it after that. One at another instance is
+        // found by the insert.
+        let running = self.inner.running_checkouts.enter(order_id);
         let begun = self.stores().products.get_checkout(order_id).await?;
+        // What is over needs nobody's leave to be told again.
         if let Some(begun) = &begun
             && let Some(answer) = self.replay(begun, &request).await?
         {
             return answer;
         }
-        let _running = self.inner.running_checkouts.enter(order_id).ok_or(PlaceOrderError::InProgress)?;
+        let _running = running.ok_or(PlaceOrderError::InProgress)?;
         // On one instance, orders of one cart come one after the other, so that the second finds the cart empty instead of
         // holding stock in vain. The claim decides, over all instances. Nobody waits for a turn to go on with a record that
         // others may be waiting for.
@@ -118,10 +121,9 @@ impl Shop {
             None => None,
         };
 
-        let found = self.stores().products.get_checkout(order_id).await?;
         // The claim as it was before the cart was read; known only to the run that drafted the record.
         let mut seen_claim = None;
-        let (mut checkout, mut replayed) = match found {
+        let (mut checkout, mut replayed) = match begun {
             Some(checkout) => (checkout, true),
             None => match self.draft(order_id, user, &request, give_up_at).await {
                 Ok((checkout, claim)) => {
