@@ -120,7 +120,9 @@ impl Link {
             _ => of_entity.clone(),
         };
         let rules = DcLossRules::of(&of_entity, &watched);
-        let is_read_anywhere = of_entity.on_dc_loss == OnDcLoss::Refuse
+        // A separate history is written and read by the local data centre alone.
+        let is_read_anywhere = !ring.features().has_history_apart
+            && of_entity.on_dc_loss == OnDcLoss::Refuse
             && of_entity.write.needs_every_dc(&of_entity.replication);
         let inner = Inner {
             stamps: Stamps::new(environment.clock.clone()),
