@@ -465,6 +465,13 @@ impl<'a> Checker<'a> {
                     if *answer == Answer::Refused("refresh_token_used") && !was_tried {
                         failures.push(("SES-2", format!("it was never used before: {operation:?}")));
                     }
+                    if *answer == Answer::Refused("bad_refresh_token")
+                        && !self.may_be_ended(*session, *token, operation)
+                        && self.was_issued_to(*session, *token, operation)
+                    {
+                        let what = format!("unknown, and it is the newest of its session: {operation:?}");
+                        failures.push(("SES-3", what));
+                    }
                 }
                 _ => {}
             }
@@ -474,11 +481,15 @@ impl<'a> Checker<'a> {
 
     /// Whether anything that had begun by the end of `presented` may have ended the token.
     fn may_be_ended(&self, session: usize, token: usize, presented: &Operation) -> bool {
-        let begun = |operation: &&Operation| operation.has_begun_before_the_end_of(presented);
+        let begun = |operation: &&Operation| {
+            *operation != presented && operation.has_begun_before_the_end_of(presented)
+        };
         self.operations.iter().filter(begun).any(|operation| match &operation.call {
             Call::LogOut { session: of } => *of == session && operation.may_be_done(),
-            // The refresh that gave this token out has ended the ones before it.
-            Call::Refresh { session: of, .. } => *of == session && operation.answer != Answer::Tokens(token),
+            // The refreshes that gave out this token and those before it have ended only what was before them.
+            Call::Refresh { session: of, .. } => {
+                *of == session && !matches!(operation.answer, Answer::Tokens(next) if next <= token)
+            }
             _ => false,
         })
     }

@@ -44,7 +44,8 @@ fn order(answer: Answer) -> (Call, Answer) {
 }
 
 fn refresh(said: &Said) -> (Call, Answer) {
-    let answer = meant(Some(said), &[], |_| Answer::Tokens(1));
+    let refusals = [("bad_refresh_token", Answer::Refused("bad_refresh_token"))];
+    let answer = meant(Some(said), &refusals, |_| Answer::Tokens(1));
     (Call::Refresh { session: 1, token: 0 }, answer)
 }
 
@@ -92,6 +93,7 @@ fn an_answer_that_contradicts_another_is_found() {
     let cases = [
         ("ORD-2", history([add(Answer::Done), order(placed("a")), order(placed("b"))])),
         ("SES-2", history([refresh(&done(json!({}))), refresh(&done(json!({})))])),
+        ("SES-3", history([refresh(&problem(401, "bad_refresh_token"))])),
         (
             "SES-3",
             history([(
