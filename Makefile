@@ -56,10 +56,11 @@ bench-migrate: tools ## what it costs to move data from MongoDB to Cassandra: ra
 	$(CARGO) run --release --package mobimir-bench -- --migrate
 
 soak: tools ## the tests that take long: more crashes, more random histories, every fault in every phase of a migration, a shop of a million products, and as root servers that lose each other
-	MOBIMIR_CRASH_ROUNDS=300 MOBIMIR_SIMULATION_SEEDS=100000 MOBIMIR_PLANTED_SEEDS=2000 MOBIMIR_MIGRATION_SEEDS=100000 MOBIMIR_CONFORMANCE_CASES=1000 MOBIMIR_LONG_HISTORY=100000 PROPTEST_CASES=10000 MOBIMIR_LAG_S=100 MOBIMIR_OWN_WRITES_READS=100000 MOBIMIR_NODES_PER_DC=3 MOBIMIR_ROLES_LONG=1 MOBIMIR_OUTBOX_ENTRIES=200000 scripts/test
+	MOBIMIR_CRASH_ROUNDS=300 MOBIMIR_PLANTED_SEEDS=2000 MOBIMIR_MIGRATION_SEEDS=100000 MOBIMIR_CONFORMANCE_CASES=1000 MOBIMIR_LONG_HISTORY=100000 PROPTEST_CASES=10000 MOBIMIR_LAG_S=100 MOBIMIR_OWN_WRITES_READS=100000 MOBIMIR_NODES_PER_DC=3 MOBIMIR_ROLES_LONG=1 MOBIMIR_OUTBOX_ENTRIES=200000 scripts/test
 	for phases in DualWrite,Backfill,Verify Handover ReadTarget,WayBack; do \
 		MOBIMIR_SUITE_POLICY=default MOBIMIR_MIGRATION_FAULTS=$$phases MOBIMIR_MIGRATION_LONG=1 \
 			$(CARGO) test --workspace --test suite -- migration:: --nocapture || exit 1; done
+	MOBIMIR_SIMULATION_SEEDS=100000 $(CARGO) test --release --package mobimir-simulator --test invariants -- --nocapture
 	$(MAKE) soak-namespaces
 	$(CARGO) test --workspace --test suite -- partitions::data_centres:: --ignored --test-threads=1 --nocapture
 	$(CARGO) test --release --package mobimir-migrate --test model -- --ignored --nocapture
