@@ -56,6 +56,7 @@ impl<W: Whole> Comparison<W> {
     /// What still differs when it is looked at until neither side changes and nothing is on its way; and how much of it was
     /// mended.
     async fn look_again(&self, key: W::Key) -> StoreResult<(Vec<Difference>, u64)> {
+        let mut last_seen = None;
         for generation in 0..GENERATIONS_MAX {
             let Some(before) = self.in_source(key).await? else { return Ok((Vec::new(), 0)) };
             if generation >= COPIED_AFTER_GENERATIONS && self.is_equal_when_copied(&before, None).await? {
@@ -71,7 +72,8 @@ impl<W: Whole> Comparison<W> {
             let Some(after) = self.in_source(key).await? else { return Ok((Vec::new(), 0)) };
             let has_changed = after.whole.is_none_or(|after| after.version() != whole.version());
             let is_on_its_way = has_changed || !before.marks.is_empty() || !after.marks.is_empty();
-            if !is_on_its_way && generation > 0 {
+            let was_there = last_seen.replace(whole.version()) == Some(whole.version());
+            if was_there && !is_on_its_way {
                 return if self.mends() { self.mend(key, left).await } else { Ok((left, 0)) };
             }
             sleep(GENERATION_PAUSE).await;

@@ -3,6 +3,10 @@
 //! Both are written meanwhile, so what differs is looked at again, after a while and after it was copied: what still
 //! differs when neither side has changed and nothing is marked is a difference ([`entities`]). Then every row of the target
 //! is looked at: one that the source knows nothing of should not be there ([`rows`]).
+//!
+//! The source must have said the same at the look before: a write may be marked, made, copied and its mark removed
+//! between the first question of one look and the last. What was there at the look before and is not marked now has
+//! been copied by now.
 
 mod entities;
 mod rows;

@@ -105,6 +105,7 @@ impl<W: Whole> Comparison<W> {
         mut row: Row<W::Key>,
         behind: Option<&Place>,
     ) -> StoreResult<Option<Stray<W>>> {
+        let mut last_seen = None;
         for generation in 0..GENERATIONS_MAX {
             let Some(before) = self.in_source(row.key).await? else { return Ok(None) };
             if generation >= COPIED_AFTER_GENERATIONS
@@ -130,10 +131,12 @@ impl<W: Whole> Comparison<W> {
                 return Ok(None);
             }
             let Some(after) = self.in_source(row.key).await? else { return Ok(None) };
-            let version = |whole: Option<&W>| whole.map(Whole::version);
+            let [version, version_after] =
+                [&before, &after].map(|found| found.whole.as_ref().map(Whole::version));
             let is_marked = !before.marks.is_empty() || !after.marks.is_empty();
-            let is_on_its_way = is_marked || version(before.whole.as_ref()) != version(after.whole.as_ref());
-            if generation > 0 && !is_on_its_way {
+            let is_on_its_way = is_marked || version != version_after;
+            let was_there = last_seen.replace(version) == Some(version);
+            if was_there && !is_on_its_way {
                 let difference =
                     Difference { key: row.key.to_string(), table: table.to_owned(), kind, fields };
                 return Ok(Some(Stray { difference, row, whole: before.whole }));
