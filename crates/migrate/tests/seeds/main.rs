@@ -4,6 +4,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "the runtime of a seed is its own")]
 
+mod between_reads;
 mod busy;
 mod chance;
 mod faulty;
