@@ -100,6 +100,9 @@ pub struct Facts(BTreeMap<&'static str, String>);
 pub struct Found<W: Whole> {
     pub whole: Option<W>,
     pub marks: Vec<Mark<W::Key>>,
+    /// A write of it has begun and not ended: it may be in `whole`, and its mark is not given out yet. Only where
+    /// marks stand apart from what is written.
+    pub is_being_written: bool,
 }
 
 /// Says that an entity was written and not copied since.
@@ -309,7 +312,7 @@ impl Facts {
 
 impl<W: Whole> Found<W> {
     pub fn nothing() -> Self {
-        Self { whole: None, marks: Vec::new() }
+        Self { whole: None, marks: Vec::new(), is_being_written: false }
     }
 }
 

@@ -103,7 +103,7 @@ impl<W: Stored> Movable<W> for EmbeddedStore {
             let mark = mark.map(|bytes| unmirrored::decode(&bytes)).transpose()?;
             let marks =
                 mark.map(|StoredMark { since, seal }| Mark { key, since, seal }).into_iter().collect();
-            Ok(Found { whole: W::read(shared, &snapshot, key)?, marks })
+            Ok(Found { whole: W::read(shared, &snapshot, key)?, marks, is_being_written: false })
         })
         .await
     }

@@ -98,7 +98,7 @@ impl<W: Whole> Mirror<W> {
 
     async fn copy_alone(&self, key: W::Key) -> StoreResult<()> {
         let read_at = self.environment.clock.now();
-        let Found { whole, marks } = self.from.whole(key).await?;
+        let Found { whole, marks, .. } = self.from.whole(key).await?;
         if let Some(whole) = whole {
             let put = self.to.put(vec![whole], self.environment.clock.now()).await;
             if !self.environment.plants(Planted::MarkRemovedAfterFailedCopy) {

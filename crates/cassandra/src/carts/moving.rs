@@ -127,7 +127,7 @@ impl Movable<WholeCart> for CassandraCarts {
     /// Packing changes nothing that a cart says, nor how new it is, so it leaves no mark.
     async fn whole(&self, owner: Owner) -> StoreResult<Found<WholeCart>> {
         let waiting = self.inner.outbox.of(&self.inner.link, owner).await?;
-        Ok(Found { whole: self.inner.whole(owner).await?, marks: waiting.marks })
+        Ok(waiting.found(self.inner.whole(owner).await?))
     }
 
     async fn count(&self) -> StoreResult<u64> {

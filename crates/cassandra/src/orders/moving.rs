@@ -76,7 +76,7 @@ impl Movable<WholeOrder> for CassandraOrders {
         // Where moves are decided an order may not have arrived, and elsewhere not what has just been decided.
         let standing = [decided, copies.read(link, id).await?].into_iter().flatten();
         let newest = standing.map(|standing| standing.whole).max_by_key(|whole| whole.order.version);
-        Ok(Found { whole: newest, marks: waiting.marks })
+        Ok(waiting.found(newest))
     }
 
     async fn count(&self) -> StoreResult<u64> {

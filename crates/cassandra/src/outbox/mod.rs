@@ -38,7 +38,7 @@ use futures_util::{
     stream::{self, StreamExt, TryStreamExt},
 };
 use mobimir_core::{
-    moving::{Backlog, Mark},
+    moving::{Backlog, Found, Mark, Whole},
     ports::{StoreError, StoreResult},
     secret,
     time::{Clock, SystemClock, Timestamp},
@@ -86,6 +86,15 @@ pub(crate) struct Waiting<K> {
     pub(crate) marks: Vec<Mark<K>>,
     /// The write of one of them was given up, and may have been decided all the same.
     pub(crate) is_in_doubt: bool,
+    /// There are others, of writes that have not ended.
+    is_being_written: bool,
+}
+
+impl<K> Waiting<K> {
+    /// What was read of the entity after that.
+    pub(crate) fn found<W: Whole<Key = K>>(self, whole: Option<W>) -> Found<W> {
+        Found { whole, marks: self.marks, is_being_written: self.is_being_written }
+    }
 }
 
 struct Statements {
@@ -297,7 +306,7 @@ impl Outbox {
         let rows: Vec<_> = rows.collect::<Result<_, _>>().map_err(damaged_entry)?;
         let given_up = given_up(link);
         let abandoned = locked(&self.abandoned).get(&bytes).cloned().unwrap_or_default();
-        let mut waiting = Waiting { marks: Vec::new(), is_in_doubt: false };
+        let mut waiting = Waiting { marks: Vec::new(), is_in_doubt: false, is_being_written: false };
         let mut seals = BTreeSet::new();
         for (seal, generation, slot, is_over) in rows {
             let (mark, at) = (mark_of(key, seal), SlotId { generation, slot });
@@ -311,6 +320,8 @@ impl Outbox {
                 waiting.is_in_doubt |= !is_over;
                 waiting.marks.push(mark);
                 self.found.insert((bytes.clone(), seal), at);
+            } else {
+                waiting.is_being_written = true;
             }
         }
         let mut alone = abandoned;

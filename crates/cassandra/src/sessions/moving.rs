@@ -59,7 +59,7 @@ impl Movable<WholeSession> for CassandraSessions {
     async fn whole(&self, key: SessionKey) -> StoreResult<Found<WholeSession>> {
         let waiting = self.inner.outbox.of(&self.inner.link, key).await?;
         let whole = self.inner.whole(key, waiting.is_in_doubt).await?;
-        Ok(Found { whole, marks: waiting.marks })
+        Ok(waiting.found(whole))
     }
 
     async fn count(&self) -> StoreResult<u64> {

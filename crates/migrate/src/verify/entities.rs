@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::{
     COPIED_AFTER_GENERATIONS, Comparison, Difference, GENERATION_PAUSE, GENERATIONS_MAX, Kind,
-    LOOKED_AT_ONCE, Running, STEP_ENTITIES, differences, is_unsettled,
+    LOOKED_AT_ONCE, Running, STEP_ENTITIES, differences, is_unsettled, is_written,
 };
 use crate::job::Step;
 
@@ -62,6 +62,7 @@ impl<W: Whole> Comparison<W> {
             if generation >= COPIED_AFTER_GENERATIONS && self.is_equal_when_copied(&before, None).await? {
                 return Ok((Vec::new(), 0));
             }
+            let was_marked = is_written(&before);
             let Some(whole) = before.whole.filter(|whole| self.is_settled(whole)) else {
                 return Ok((Vec::new(), 0));
             };
@@ -70,8 +71,9 @@ impl<W: Whole> Comparison<W> {
                 return Ok((left, 0));
             }
             let Some(after) = self.in_source(key).await? else { return Ok((Vec::new(), 0)) };
+            let is_marked = was_marked || is_written(&after);
             let has_changed = after.whole.is_none_or(|after| after.version() != whole.version());
-            let is_on_its_way = has_changed || !before.marks.is_empty() || !after.marks.is_empty();
+            let is_on_its_way = has_changed || is_marked;
             let was_there = last_seen.replace(whole.version()) == Some(whole.version());
             if was_there && !is_on_its_way {
                 return if self.mends() { self.mend(key, left).await } else { Ok((left, 0)) };

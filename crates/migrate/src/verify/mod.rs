@@ -257,7 +257,7 @@ impl<W: Whole> Comparison<W> {
     /// its owner goes on. So the state that was read is copied, and the target is asked right after it. That
     /// mends nothing that stays: only what is marked is copied, which the mirror is about to do anyway.
     async fn is_equal_when_copied(&self, found: &Found<W>, table: Option<&str>) -> StoreResult<bool> {
-        let Some(whole) = found.whole.as_ref().filter(|_| !found.marks.is_empty()) else { return Ok(false) };
+        let Some(whole) = found.whole.as_ref().filter(|_| is_written(found)) else { return Ok(false) };
         match self.target.put(vec![whole.clone()], self.clock.now()).await {
             // Something unreadable is in its place.
             Ok(()) | Err(StoreError::Corrupt { .. }) => {}
@@ -276,6 +276,11 @@ impl<W: Whole> Comparison<W> {
     fn mends(&self) -> bool {
         self.purpose == Purpose::Repair
     }
+}
+
+/// Whether it was written, or is right now, and may not have been copied since.
+fn is_written<W: Whole>(found: &Found<W>) -> bool {
+    !found.marks.is_empty() || found.is_being_written
 }
 
 /// What is written or copied all the time can be told neither equal nor different: whoever runs the step begins it anew.

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::{
     COPIED_AFTER_GENERATIONS, Comparison, Difference, GENERATION_PAUSE, GENERATIONS_MAX, Kind,
-    LOOKED_AT_ONCE, Purpose, Running, STEP_ENTITIES, differences, fields, is_unsettled,
+    LOOKED_AT_ONCE, Purpose, Running, STEP_ENTITIES, differences, fields, is_unsettled, is_written,
 };
 use crate::{
     backfill::put_or_set_aside,
@@ -133,7 +133,7 @@ impl<W: Whole> Comparison<W> {
             let Some(after) = self.in_source(row.key).await? else { return Ok(None) };
             let [version, version_after] =
                 [&before, &after].map(|found| found.whole.as_ref().map(Whole::version));
-            let is_marked = !before.marks.is_empty() || !after.marks.is_empty();
+            let is_marked = is_written(&before) || is_written(&after);
             let is_on_its_way = is_marked || version != version_after;
             let was_there = last_seen.replace(version) == Some(version);
             if was_there && !is_on_its_way {

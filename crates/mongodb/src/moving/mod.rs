@@ -156,7 +156,7 @@ impl<W: InDocuments> Movable<W> for Moving<W> {
             return Ok(Found::nothing());
         };
         let marks = marks::of(key, &stored)?.into_iter().collect();
-        Ok(Found { whole: Some(W::of_document(collection, &stored)?), marks })
+        Ok(Found { whole: Some(W::of_document(collection, &stored)?), marks, is_being_written: false })
     }
 
     async fn count(&self) -> StoreResult<u64> {

@@ -15,7 +15,7 @@ use std::{
 use mobimir_core::{
     cart::Owner,
     id::{OrderId, SessionId},
-    moving::{Backlog, Mark, SessionKey},
+    moving::{Backlog, Found, Mark, SessionKey, Whole},
     ports::StoreResult,
     secret::SecretHash,
     time::{Clock, Timestamp},
@@ -79,6 +79,15 @@ pub(super) struct Waiting<K> {
     pub(super) marks: Vec<Mark<K>>,
     /// The write of one of them was given up, and may have been decided all the same.
     pub(super) is_in_doubt: bool,
+    /// There are others, of writes that have not ended.
+    is_being_written: bool,
+}
+
+impl<K> Waiting<K> {
+    /// What was read of the entity after that.
+    pub(super) fn found<W: Whole<Key = K>>(self, whole: Option<W>) -> Found<W> {
+        Found { whole, marks: self.marks, is_being_written: self.is_being_written }
+    }
 }
 
 impl Entry {
@@ -170,13 +179,15 @@ impl Outbox {
         let bytes = key.to_bytes();
         let given_up = self.given_up();
         let abandoned = lock(&self.process.abandoned).get(&bytes).cloned().unwrap_or_default();
-        let mut waiting = Waiting { marks: Vec::new(), is_in_doubt: false };
+        let mut waiting = Waiting { marks: Vec::new(), is_in_doubt: false, is_being_written: false };
         let mut met = BTreeSet::new();
         for (entry, is_over) in self.under_key(&bytes).await? {
             met.insert(entry);
             if is_over || entry.since() < given_up || abandoned.contains(&entry) {
                 waiting.is_in_doubt |= !is_over;
                 waiting.marks.push(entry.mark(key));
+            } else {
+                waiting.is_being_written = true;
             }
         }
         // What stands in its list alone was half written.

@@ -98,7 +98,7 @@ impl<W: Modelled> Movable<W> for ModelStore {
     async fn whole(&self, key: W::Key) -> StoreResult<Found<W>> {
         let mut state = self.state();
         let marks = W::marks(&mut state).marks.get(&key).copied().into_iter().collect();
-        Ok(Found { whole: W::get(&state, key), marks })
+        Ok(Found { whole: W::get(&state, key), marks, is_being_written: false })
     }
 
     async fn count(&self) -> StoreResult<u64> {

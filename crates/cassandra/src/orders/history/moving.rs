@@ -54,7 +54,7 @@ impl Movable<HistoryEntry> for CassandraOrderHistory {
         }
         let standing = by_user.standing(link, key.user, key.created_at, key.order.0).await?;
         let newest = standing.into_iter().map(|(_, order)| order).max_by_key(|order| order.version);
-        Ok(Found { whole: newest.map(HistoryEntry), marks: waiting.marks })
+        Ok(waiting.found(newest.map(HistoryEntry)))
     }
 
     async fn count(&self) -> StoreResult<u64> {

@@ -116,7 +116,7 @@ impl Movable<WholeCart> for Moving<Carts> {
     async fn whole(&self, owner: Owner) -> StoreResult<Found<WholeCart>> {
         let waiting = self.outbox.of(owner).await?;
         let whole = Gathered::of(self.store.rows(owner).await?).whole(owner);
-        Ok(Found { whole, marks: waiting.marks })
+        Ok(waiting.found(whole))
     }
 
     async fn count(&self) -> StoreResult<u64> {

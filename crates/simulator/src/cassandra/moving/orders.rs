@@ -103,7 +103,7 @@ impl Movable<WholeOrder> for Moving<Orders> {
         }
         let standing = [decided, self.store.stored(id).await?].into_iter().flatten();
         let newest = standing.map(whole).max_by_key(|whole| whole.order.version);
-        Ok(Found { whole: newest, marks: waiting.marks })
+        Ok(waiting.found(newest))
     }
 
     async fn count(&self) -> StoreResult<u64> {

@@ -163,7 +163,7 @@ impl Movable<WholeSession> for Moving<Sessions> {
     async fn whole(&self, key: SessionKey) -> StoreResult<Found<WholeSession>> {
         let waiting = self.outbox.of(key).await?;
         let whole = self.as_whole(key, waiting.is_in_doubt).await?;
-        Ok(Found { whole, marks: waiting.marks })
+        Ok(waiting.found(whole))
     }
 
     async fn count(&self) -> StoreResult<u64> {

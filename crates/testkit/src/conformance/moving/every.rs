@@ -364,7 +364,7 @@ async fn copy_marked<S: Subject>(
     let marked = from.moving.unmirrored(usize::MAX >> 1).await?;
     let marked: Vec<Key<S>> = marked.iter().map(|mark| mark.key).filter(|key| keys.contains(key)).collect();
     for key in &marked {
-        let Found { whole, marks } = from.moving.whole(*key).await?;
+        let Found { whole, marks, .. } = from.moving.whole(*key).await?;
         to.moving.put(whole.into_iter().collect(), now).await?;
         from.moving.mirrored(&marks, now).await?;
     }
