@@ -77,7 +77,7 @@ const RECORDED: &[(PlantedFault, u64)] = &[
     (PlantedFault::Migration(migration::Planted::UnconfirmedPhaseLeft), 2),
     (PlantedFault::Migration(migration::Planted::UnknownKeepsPermit), 32),
     (PlantedFault::Migration(migration::Planted::MarkRemovedAfterFailedCopy), 122),
-    (PlantedFault::Migration(migration::Planted::WritesNotMarked), 26),
+    (PlantedFault::Migration(migration::Planted::WritesNotMarked), 2),
     (PlantedFault::Migration(migration::Planted::TargetNotMirrored), 2),
 ];
 /// So many others are tried where the recorded one does not find its fault any more.
