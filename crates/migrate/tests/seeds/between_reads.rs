@@ -1,4 +1,5 @@
-//! A write that is made and copied between the first and the last read of one look of a comparison.
+//! Writes that a comparison meets half way: one that is made and copied between two reads of the same look, and one
+//! that does not end.
 
 use std::sync::{
     Arc,
@@ -16,7 +17,7 @@ use mobimir_core::{
 use mobimir_migrate::{
     record::Notes,
     throttle::Nobody,
-    verify::{Comparison, Purpose},
+    verify::{Compared, Comparison, Purpose},
 };
 use mobimir_testkit::model::ModelStore;
 use tokio::time::Instant;
@@ -27,8 +28,19 @@ use crate::world::Now;
 const OWNER: Owner = Owner::User(UserId(Uuid::from_u128(1)));
 const DAY_MS: i64 = 86_400_000;
 
-/// The deciding store. Its cart is written, and copied to the target, while it is read for the n-th time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Meanwhile {
+    WrittenAndCopied,
+    /// What was written is there, and its mark is not given out before the write has ended.
+    SlowToEnd,
+}
+
+/// In how many reads of the cart a slow write has not ended.
+const SLOW_READS: u64 = 6;
+
+/// The deciding store. Its cart is written, or copied to the target, while it is read for the n-th time.
 struct WrittenMeanwhile {
+    meanwhile: Meanwhile,
     port: Arc<dyn CartStore>,
     store: Arc<dyn Movable<WholeCart>>,
     target: Arc<dyn Movable<WholeCart>>,
@@ -54,18 +66,21 @@ impl WrittenMeanwhile {
 #[async_trait]
 impl Movable<WholeCart> for WrittenMeanwhile {
     async fn whole(&self, owner: Owner) -> StoreResult<Found<WholeCart>> {
-        // The scan and the first look (two reads) have met a cart that was not copied. The second look reads no
-        // mark; then comes a write, which this read sees and the target does not yet. Before the look's last read
-        // it is copied, and its mark is gone.
-        match self.reads.fetch_add(1, Ordering::Relaxed) {
-            2 => {
+        let read = self.reads.fetch_add(1, Ordering::Relaxed);
+        match (self.meanwhile, read) {
+            // The first look (two reads) has met a cart that was not copied. The second reads no mark; then comes a
+            // write, which this read sees and the target does not yet. Before the look's last read it is copied,
+            // and its mark is gone.
+            (Meanwhile::WrittenAndCopied, 2) => {
                 self.copy().await;
                 self.add(2).await;
             }
-            3 => self.copy().await,
+            (Meanwhile::WrittenAndCopied, 3) | (Meanwhile::SlowToEnd, SLOW_READS) => self.copy().await,
             _ => {}
         }
-        self.store.whole(owner).await
+        let found = self.store.whole(owner).await?;
+        let is_being_written = self.meanwhile == Meanwhile::SlowToEnd && read < SLOW_READS;
+        Ok(Found { is_being_written, ..found })
     }
 
     fn tables(&self) -> &'static [&'static str] {
@@ -118,11 +133,12 @@ impl Movable<WholeCart> for WrittenMeanwhile {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_write_that_is_copied_between_two_reads_is_no_difference() {
+/// Compares a cart that was written once, and not copied.
+async fn compare(meanwhile: Meanwhile) -> (Compared, u64) {
     let [source, target] = [0, 1].map(|_| ModelStore::default().as_movables().carts);
     let clock = Arc::new(Now(Instant::now()));
     let written = Arc::new(WrittenMeanwhile {
+        meanwhile,
         port: source.port,
         store: source.moving,
         target: target.moving.clone(),
@@ -141,6 +157,19 @@ async fn a_write_that_is_copied_between_two_reads_is_no_difference() {
         is_forward: true,
     };
     let compared = comparison.run(Arc::default()).await.expect("the models answer");
-    assert!(written.reads.load(Ordering::Relaxed) > 3, "the cart was not looked at twice");
+    (compared, written.reads.load(Ordering::Relaxed))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_is_copied_between_two_reads_is_no_difference() {
+    let (compared, reads) = compare(Meanwhile::WrittenAndCopied).await;
+    assert!(reads > 3, "the cart was not looked at twice");
+    assert_eq!(compared.total(), 0, "{:?}", compared.by_kind);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_has_not_ended_is_no_difference() {
+    let (compared, reads) = compare(Meanwhile::SlowToEnd).await;
+    assert!(reads > SLOW_READS, "the comparison did not wait for the write");
     assert_eq!(compared.total(), 0, "{:?}", compared.by_kind);
 }
